@@ -1,0 +1,169 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from halogen.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ArtifactState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ARTIFACT_STATE_UNSPECIFIED: _ClassVar[ArtifactState]
+    ARTIFACT_STATE_PENDING: _ClassVar[ArtifactState]
+    ARTIFACT_STATE_READY: _ClassVar[ArtifactState]
+    ARTIFACT_STATE_REJECTED: _ClassVar[ArtifactState]
+ARTIFACT_STATE_UNSPECIFIED: ArtifactState
+ARTIFACT_STATE_PENDING: ArtifactState
+ARTIFACT_STATE_READY: ArtifactState
+ARTIFACT_STATE_REJECTED: ArtifactState
+
+class RegisterArtifactRequest(_message.Message):
+    __slots__ = ("model", "manifest", "reverify")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    REVERIFY_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    manifest: bytes
+    reverify: bool
+    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ...) -> None: ...
+
+class RegisterArtifactResponse(_message.Message):
+    __slots__ = ("artifact_id", "state", "reason", "done_bytes", "total_bytes")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    state: ArtifactState
+    reason: str
+    done_bytes: int
+    total_bytes: int
+    def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[ArtifactState, str]] = ..., reason: _Optional[str] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class PublishModelRequest(_message.Message):
+    __slots__ = ("model", "cohort", "artifact_id", "expected_revision", "who", "why")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    artifact_id: str
+    expected_revision: int
+    who: str
+    why: str
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., expected_revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class PublishModelResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class WatchStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchStatusResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class CohortStatus(_message.Message):
+    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    SERVING_REVISION_FIELD_NUMBER: _ClassVar[int]
+    SERVING_ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    desired_revision: int
+    desired_artifact_id: str
+    serving_revision: int
+    serving_artifact_id: str
+    who: str
+    why: str
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class GenerationStatus(_message.Message):
+    __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    revision: int
+    artifact_id: str
+    state: _types_pb2.GenerationState
+    error: str
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ...) -> None: ...
+
+class ProcessStatus(_message.Message):
+    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_IDS_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    id: str
+    instance_id: str
+    address: str
+    host: str
+    start_time: _timestamp_pb2.Timestamp
+    generations: _containers.RepeatedCompositeFieldContainer[GenerationStatus]
+    artifact_ids: _containers.RepeatedScalarFieldContainer[str]
+    placement: str
+    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ...) -> None: ...
+
+class ArtifactStatus(_message.Message):
+    __slots__ = ("model", "artifact_id", "state", "reason")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    artifact_id: str
+    state: ArtifactState
+    reason: str
+    def __init__(self, model: _Optional[str] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[ArtifactState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("cohorts", "processes", "artifacts")
+    COHORTS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    cohorts: _containers.RepeatedCompositeFieldContainer[CohortStatus]
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessStatus]
+    artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactStatus]
+    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ...) -> None: ...

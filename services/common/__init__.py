@@ -1,0 +1,1 @@
+"""What all processes share: errors, configuration, the wire's settings, the registry, the checkpoint format."""

@@ -1,0 +1,1 @@
+"""The facts that processes share, in etcd: keys, records, the store's port and its adapters."""

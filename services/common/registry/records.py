@@ -1,0 +1,127 @@
+"""The registry's values: frozen records, canonical JSON on the wire. Unknown fields of newer writers are kept out."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
+
+
+class Record(BaseModel):
+    """A value in the registry."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def encode(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Raises pydantic.ValidationError, a ValueError, when `value` is not such a record."""
+        return cls.model_validate_json(value)
+
+
+class ArtifactState(enum.StrEnum):
+    PENDING = "PENDING"
+    READY = "READY"
+    REJECTED = "REJECTED"
+
+
+class ArtifactRecord(Record):
+    """artifacts/{model}/{artifact_id}; the manifest is never overwritten."""
+
+    manifest: dict[str, Any]
+    state: ArtifactState
+    reason: str = ""
+
+
+class LastRevision(Record):
+    """revisions/{model}: compared and raised in every publish."""
+
+    revision: Revision
+
+
+class Target(Record):
+    """targets/{model}/{cohort}: what the cohort shall serve."""
+
+    revision: Revision
+    artifact_id: ArtifactId
+    who: str
+    why: str
+
+
+class Serving(Record):
+    """serving/{model}/{cohort}: what gateways use, written once engines and gateways are ready for it."""
+
+    revision: Revision
+    artifact_id: ArtifactId
+
+
+class AuditRecord(Record):
+    """audit/{model}/{revision}: append-only."""
+
+    time: str  # RFC 3339, UTC
+    who: str
+    why: str
+    cohort: Cohort
+    old_artifact_id: ArtifactId | None
+    new_artifact_id: ArtifactId
+
+
+class GenerationState(enum.StrEnum):
+    FETCHING = "FETCHING"
+    WARMING = "WARMING"
+    ACTIVE = "ACTIVE"
+    DRAINING = "DRAINING"
+    RETIRED = "RETIRED"
+    FAILED = "FAILED"
+
+
+class GenerationRecord(Record):
+    """What one engine holds, or fails to hold, for one model@cohort."""
+
+    model: ModelName
+    cohort: Cohort
+    revision: Revision
+    artifact_id: ArtifactId
+    state: GenerationState
+    error: str = ""
+
+
+class ProcessRecord(Record):
+    """A live process, under its lease."""
+
+    id: ProcessId
+    instance_id: InstanceId
+    address: str
+    host: str
+    start_time: str  # RFC 3339, UTC
+
+
+class EngineRecord(ProcessRecord):
+    """engines/{id}."""
+
+    runtime_build: str
+    generations: tuple[GenerationRecord, ...] = ()
+
+
+class LoaderRecord(ProcessRecord):
+    """loaders/{id}."""
+
+    placement: str = ""
+    artifact_ids: tuple[ArtifactId, ...] = ()
+
+
+class GatewayRecord(ProcessRecord):
+    """gateways/{id}: artifact_ids are those whose tokenizer is loaded."""
+
+    artifact_ids: tuple[ArtifactId, ...] = ()
+
+
+class SchedulerRecord(ProcessRecord):
+    """schedulers/{id}."""
+
+    term: int

@@ -1,0 +1,1 @@
+"""The wire's settings: channel arguments, statuses, health, reflection; the same on both sides."""

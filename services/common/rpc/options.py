@@ -1,0 +1,44 @@
+"""Channel arguments, the same on every server and client of the system.
+
+A client's keepalive pings must never count as abuse: a server that answers them with GOAWAY
+(``too_many_pings``) kills long silent calls. The server's key is
+``grpc.http2.min_ping_interval_without_data_ms``; a misspelt key is silently ignored by gRPC.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Options = list[tuple[str, int]]
+
+MESSAGE_LIMIT_BYTES: Final = 16 << 20
+KEEPALIVE_TIME_MS: Final = 10_000
+KEEPALIVE_TIMEOUT_MS: Final = 5_000
+
+_MESSAGE_LIMITS: Final[Options] = [
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
+]
+_KEEPALIVE: Final[Options] = [
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+SERVER_OPTIONS: Final[Options] = [
+    *_MESSAGE_LIMITS,
+    *_KEEPALIVE,
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),  # two servers on one port is a fault to be seen, not a feature
+]
+CLIENT_OPTIONS: Final[Options] = [
+    *_MESSAGE_LIMITS,
+    *_KEEPALIVE,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),  # only the caller knows whether a token has been delivered
+]

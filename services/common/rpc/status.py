@@ -1,0 +1,151 @@
+"""The table from our errors to gRPC statuses, and back: one interceptor on servers, one function for clients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import grpc
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc import StatusCode
+
+from services.common import errors
+from services.common.rpc.in_flight import InFlight
+
+DOMAIN: Final = "halogen"
+PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
+_DETAILS_KEY: Final = "grpc-status-details-bin"
+
+_CODES: Final[dict[type[errors.HalogenError], StatusCode]] = {
+    errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: StatusCode.NOT_FOUND,
+    errors.AlreadyExists: StatusCode.ALREADY_EXISTS,
+    errors.Conflict: StatusCode.ABORTED,
+    errors.PreconditionFailed: StatusCode.FAILED_PRECONDITION,
+    errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
+    errors.Unavailable: StatusCode.UNAVAILABLE,
+    errors.DeadlinePassed: StatusCode.DEADLINE_EXCEEDED,
+    errors.Cancelled: StatusCode.CANCELLED,
+    errors.Unauthenticated: StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: StatusCode.PERMISSION_DENIED,
+    errors.Unsupported: StatusCode.UNIMPLEMENTED,
+    errors.CorruptData: StatusCode.DATA_LOSS,
+    errors.InternalError: StatusCode.INTERNAL,
+}
+_ERRORS: Final = {code: kind for kind, code in _CODES.items()}
+
+log = structlog.get_logger()
+
+
+class _Status(NamedTuple):
+    code: StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+def _pack(message: Any) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def to_status(error: errors.HalogenError) -> _Status:
+    """The status of `error`, with google.rpc.ErrorInfo and, where a retry may help, RetryInfo and pushback."""
+    code = _CODES[type(error)]
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    status = status_pb2.Status(
+        code=code_pb2.Code.Value(code.name), message=error.message, details=[_pack(info)]
+    )
+    trailing: list[tuple[str, str | bytes]] = []
+    if error.retry_after_s is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_after_s * 1e9))
+        status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
+        trailing.append((PUSHBACK_KEY, str(int(error.retry_after_s * 1e3))))
+    trailing.append((_DETAILS_KEY, status.SerializeToString()))
+    return _Status(code, error.message, tuple(trailing))
+
+
+def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:
+    """The error that a peer's status stands for; a status of another origin keeps its code and text."""
+    kind = _ERRORS.get(failure.code(), errors.InternalError)
+    message = failure.details() or failure.code().name
+    metadata = dict(failure.trailing_metadata() or ())
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    retry_after_s: float | None = None
+    if raw := metadata.get(_DETAILS_KEY):
+        for detail in status_pb2.Status.FromString(raw if isinstance(raw, bytes) else raw.encode()).details:
+            if detail.Unpack(info):
+                continue
+            if detail.Unpack(retry):
+                retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
+    elif kind is errors.Unavailable:
+        retry_after_s = 1.0  # the transport's own: the peer is starting or gone
+    return kind(message, reason=info.reason or None, metadata=info.metadata, retry_after_s=retry_after_s)
+
+
+def _seen(failure: Exception, method: str) -> errors.HalogenError:
+    if isinstance(failure, errors.HalogenError):
+        return failure
+    if isinstance(failure, grpc.aio.AioRpcError):
+        return from_rpc_error(failure)
+    log.error("unexpected_failure", method=method, exc_info=failure)
+    return errors.InternalError("an unexpected failure; the server's log has the details")
+
+
+class StatusInterceptor(grpc.aio.ServerInterceptor):
+    """Turns what a handler raises into a status; a fault of ours tells the caller nothing of its insides.
+
+    It also counts the calls under way, so that a server can end when its work has ended. Watches are not
+    work: they never end by themselves.
+    """
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or handler.request_streaming:
+            return handler
+        serializers = handler.request_deserializer, handler.response_serializer
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._guard_stream(handler.unary_stream, method), *serializers
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._guard_unary(handler.unary_unary, method), *serializers
+        )
+
+    def _guard_unary(self, behavior: Any, method: str) -> Any:
+        async def guarded(request: Any, context: Any) -> Any:
+            with self._in_flight.track(method):
+                try:
+                    return await behavior(request, context)
+                except grpc.aio.AbortError:  # already a status (grpc's own health service)
+                    raise
+                except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
+                    await context.abort_with_status(to_status(_seen(failure, method)))
+
+        return guarded
+
+    def _guard_stream(self, behavior: Any, method: str) -> Any:
+        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+            with self._in_flight.track(method):
+                try:
+                    async with contextlib.aclosing(behavior(request, context)) as responses:
+                        async for response in responses:
+                            yield response
+                except grpc.aio.AbortError:
+                    raise
+                except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
+                    await context.abort_with_status(to_status(_seen(failure, method)))
+
+        return guarded

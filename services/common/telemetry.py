@@ -1,0 +1,34 @@
+"""Logs are events: one JSON object a line on standard error, snake_case event names, ids bound once."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+LEVELS = logging.getLevelNamesMapping()
+
+
+def configure_logs(role: str, level: str) -> None:
+    """Sends structlog's events, and the standard library's warnings, to standard error as JSON lines.
+
+    Args:
+        role: The process's name in every event ("gateway", ...).
+        level: "debug", "info", "warning" or "error".
+    """
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("event"),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(role=role)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, force=True)
