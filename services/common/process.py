@@ -1,0 +1,72 @@
+"""What every process's `__main__` does the same way: configuration, logs, the registry, one `serve` to the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+from services.common import lifecycle
+from services.common.config import ProcessConfig
+from services.common.ids import InstanceId, ProcessId, fresh_id
+from services.common.registry.etcd import open_store
+from services.common.registry.store import Store
+from services.common.rpc.address import Address
+from services.common.telemetry import configure_logs
+
+C = TypeVar("C", bound=ProcessConfig)
+Started = Callable[[Address], None]
+Serve = Callable[[C, Store, lifecycle.Stop, Started], Coroutine[Any, Any, None]]
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a process is for the others, fixed at its start; the fields of registry.records.ProcessRecord."""
+
+    id: ProcessId
+    instance_id: InstanceId
+    address: str
+    host: str
+    start_time: str  # RFC 3339, UTC
+
+    @classmethod
+    def of(cls, config: ProcessConfig, bound: Address) -> Identity:
+        """The identity of this start, reached at `config.advertise` or else at `bound`.
+
+        A wildcard cannot be dialled by others, so it is advertised as this host's name.
+        """
+        reached = Address(socket.gethostname(), bound.port) if bound.is_wildcard else bound
+        return cls(
+            id=config.process_id,
+            instance_id=InstanceId(fresh_id(config.role)),
+            address=config.advertise or str(reached),
+            host=socket.gethostname(),
+            start_time=datetime.datetime.now(datetime.UTC).isoformat(),
+        )
+
+
+def launch(config_type: type[C], serve: Serve[C]) -> None:
+    """The whole life of a process started as ``python -m services.ROLE``.
+
+    `serve` binds, calls its `started` with the address that was bound, works until its `stop` is asked for,
+    finishes what runs and returns.
+    """
+    config = config_type.load(sys.argv[1:])
+    configure_logs(config.role, config.log_level)
+    log.info("configuration", **config.as_event())
+
+    def started(bound: Address) -> None:
+        log.info("listening", address=str(bound))
+
+    async def main(stop: lifecycle.Stop) -> None:
+        async with open_store(config) as store:
+            await serve(config, store, stop, started)
+
+    lifecycle.run(main)
