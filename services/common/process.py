@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import socket
 import sys
 from collections.abc import Callable, Coroutine
@@ -48,7 +48,7 @@ class Identity:
             instance_id=InstanceId(fresh_id(config.role)),
             address=config.advertise or str(reached),
             host=socket.gethostname(),
-            start_time=datetime.datetime.now(datetime.UTC).isoformat(),
+            start_time=dt.datetime.now(dt.UTC).isoformat(),
         )
 
 
