@@ -1,0 +1,133 @@
+"""ControlService on the wire: translates, decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import control_pb2_grpc, types_pb2
+
+from services.common.ids import ArtifactId, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord
+from services.gateway.control import Control, PublishOrder, checked_cohort
+from services.gateway.status import Status, StatusViews
+
+if TYPE_CHECKING:
+    from grpc.aio import ServicerContext
+
+_ARTIFACT_STATES = {
+    ArtifactState.PENDING: pb.ARTIFACT_STATE_PENDING,
+    ArtifactState.READY: pb.ARTIFACT_STATE_READY,
+    ArtifactState.REJECTED: pb.ARTIFACT_STATE_REJECTED,
+}
+
+
+class ControlServicer(control_pb2_grpc.ControlServiceServicer):
+    """Serves `control` and what `views` hold."""
+
+    def __init__(self, control: Control, views: StatusViews) -> None:
+        self._control = control
+        self._views = views
+
+    async def RegisterArtifact(
+        self, request: pb.RegisterArtifactRequest, context: ServicerContext
+    ) -> AsyncIterator[pb.RegisterArtifactResponse]:
+        steps = self._control.register(request.model, request.manifest, reverify=request.reverify)
+        async with contextlib.aclosing(steps):
+            async for step in steps:
+                yield pb.RegisterArtifactResponse(
+                    artifact_id=step.artifact_id,
+                    state=_ARTIFACT_STATES[step.state],
+                    reason=step.reason,
+                    done_bytes=step.done_bytes,
+                    total_bytes=step.total_bytes,
+                )
+
+    async def PublishModel(
+        self, request: pb.PublishModelRequest, context: ServicerContext
+    ) -> pb.PublishModelResponse:
+        expected = Revision(request.expected_revision) if request.HasField("expected_revision") else None
+        order = PublishOrder(
+            model=ModelName(request.model),
+            cohort=checked_cohort(request.cohort),
+            artifact_id=ArtifactId(request.artifact_id),
+            expected_revision=expected,
+            who=request.who,
+            why=request.why,
+        )
+        return pb.PublishModelResponse(revision=await self._control.publish(order))
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: ServicerContext) -> pb.GetStatusResponse:
+        return pb.GetStatusResponse(status=_status(self._views.read()))
+
+    async def WatchStatus(
+        self, request: pb.WatchStatusRequest, context: ServicerContext
+    ) -> AsyncIterator[pb.WatchStatusResponse]:
+        async with contextlib.aclosing(self._views.changes()) as changes:
+            async for status in changes:
+                yield pb.WatchStatusResponse(status=_status(status))
+
+
+def _status(status: Status) -> pb.Status:
+    return pb.Status(
+        cohorts=[_cohort(status, key) for key in sorted(status.targets)],
+        processes=[_process(role, record) for role, record in status.processes],
+        artifacts=[
+            pb.ArtifactStatus(
+                model=model,
+                artifact_id=artifact_id,
+                state=_ARTIFACT_STATES[record.state],
+                reason=record.reason,
+            )
+            for (model, artifact_id), record in sorted(status.artifacts.items())
+        ],
+    )
+
+
+def _cohort(status: Status, key: str) -> pb.CohortStatus:
+    model, cohort = keys.split_cohort_key(key)
+    target, serving = status.targets[key], status.serving.get(keys.serving(model, cohort))
+    return pb.CohortStatus(
+        model=model,
+        cohort=cohort,
+        desired_revision=target.revision,
+        desired_artifact_id=target.artifact_id,
+        serving_revision=serving.revision if serving else 0,
+        serving_artifact_id=serving.artifact_id if serving else "",
+        who=target.who,
+        why=target.why,
+    )
+
+
+def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
+    started = Timestamp()
+    started.FromJsonString(record.start_time)
+    return pb.ProcessStatus(
+        role=role,
+        id=record.id,
+        instance_id=record.instance_id,
+        address=record.address,
+        host=record.host,
+        start_time=started,
+        generations=_generations(record) if isinstance(record, EngineRecord) else (),
+        artifact_ids=getattr(record, "artifact_ids", ()),
+        placement=getattr(record, "placement", ""),
+    )
+
+
+def _generations(record: EngineRecord) -> list[pb.GenerationStatus]:
+    return [
+        pb.GenerationStatus(
+            model=generation.model,
+            cohort=generation.cohort,
+            revision=generation.revision,
+            artifact_id=generation.artifact_id,
+            state=types_pb2.GenerationState.Value(f"GENERATION_STATE_{generation.state}"),
+            error=generation.error,
+        )
+        for generation in record.generations
+    ]

@@ -1,0 +1,108 @@
+"""What is served where, as the registry tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from services.common.ids import ArtifactId, ModelName
+from services.common.registry import keys
+from services.common.registry.records import (
+    ArtifactRecord,
+    EngineRecord,
+    GatewayRecord,
+    LoaderRecord,
+    ProcessRecord,
+    SchedulerRecord,
+    Serving,
+    Target,
+)
+from services.common.registry.store import Store
+from services.common.registry.view import View
+
+
+class Status(NamedTuple):
+    """One consistent reading of the mirrors."""
+
+    targets: Mapping[str, Target]
+    serving: Mapping[str, Serving]
+    processes: tuple[tuple[str, ProcessRecord], ...]  # (role, record), by role and id
+    artifacts: Mapping[tuple[ModelName, ArtifactId], ArtifactRecord]
+
+
+class StatusViews:
+    """Mirrors of everything that a status shows.
+
+    Args:
+        store: The registry.
+        targets: The gateway's own mirror of targets/, shared.
+        serving: The same for serving/.
+    """
+
+    def __init__(self, store: Store, targets: View[Target], serving: View[Serving]) -> None:
+        self._targets, self._serving = targets, serving
+        self._artifacts = View(store, keys.ARTIFACTS, ArtifactRecord)
+        self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
+        self._schedulers = View(store, keys.SCHEDULERS, SchedulerRecord)
+        self._loaders = View(store, keys.LOADERS, LoaderRecord)
+        self._engines = View(store, keys.ENGINES, EngineRecord)
+        self._own: tuple[View[Any], ...] = (
+            self._artifacts,
+            self._gateways,
+            self._schedulers,
+            self._loaders,
+            self._engines,
+        )
+        self._scope = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as scope:
+            for view in self._own:
+                await scope.enter_async_context(view)
+            self._scope = scope.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._scope.aclose()
+
+    def read(self) -> Status:
+        by_role: tuple[tuple[str, View[Any]], ...] = (
+            ("gateway", self._gateways),
+            ("scheduler", self._schedulers),
+            ("loader", self._loaders),
+            ("engine", self._engines),
+        )
+        return Status(
+            targets=dict(self._targets.records),
+            serving=dict(self._serving.records),
+            processes=tuple(
+                (role, record) for role, view in by_role for _, record in sorted(view.records.items())
+            ),
+            artifacts={_artifact_key(key): record for key, record in self._artifacts.records.items()},
+        )
+
+    async def changes(self) -> AsyncGenerator[Status, None]:
+        """A reading at once, and another after every change, coalesced."""
+        changed = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for view in (self._targets, self._serving, *self._own):
+                group.create_task(_pump(view.changes(), changed))
+            while True:
+                await changed.wait()
+                changed.clear()
+                yield self.read()
+
+
+async def _pump(changes: AsyncIterator[None], changed: asyncio.Event) -> None:
+    async for _ in changes:
+        changed.set()
+
+
+def _artifact_key(key: str) -> tuple[ModelName, ArtifactId]:
+    _, model, artifact_id = key.split("/")
+    return ModelName(model), ArtifactId(artifact_id)
