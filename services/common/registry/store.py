@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, NewType, Protocol
 
@@ -87,7 +87,12 @@ class Lease:
 
 
 class Store(Protocol):
-    """Every method raises Unavailable when no endpoint answers in time; writes may raise Ambiguous."""
+    """Every method raises Unavailable when no endpoint answers in time; writes may raise Ambiguous.
+
+    `put` and `delete` are ambiguous only while a read does not show their outcome, and `commit` only where no
+    condition is on a key that it writes. A write under a lease that has ended raises PreconditionFailed
+    (reason LEASE_ENDED).
+    """
 
     async def get(self, key: str) -> Entry | None: ...
 
@@ -106,6 +111,10 @@ class Store(Protocol):
         """Holds a lease for the scope, renewed in the background, revoked at its end."""
         ...
 
-    def watch(self, prefix: str) -> AsyncIterator[Snapshot | Changes]:
-        """A Snapshot first, and again after a gap that cannot be replayed; Changes in between. Never ends."""
+    def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        """A Snapshot first, and again after a gap that cannot be replayed; Changes in between.
+
+        It outlives any outage and never ends by itself: hold it in `contextlib.aclosing`. The changes of one
+        commit come together, in one message.
+        """
         ...

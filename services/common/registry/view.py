@@ -1,0 +1,106 @@
+"""A live mirror of one prefix of the registry, as decoded records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Generic, Self, TypeVar
+
+import structlog
+
+from services.common.background import background
+from services.common.registry.records import Record
+from services.common.registry.store import Changes, Snapshot, Store
+
+R = TypeVar("R", bound=Record)
+
+log = structlog.get_logger()
+
+
+class View(Generic[R]):
+    """Follows a prefix in the background for as long as its scope lasts, through every outage of the registry.
+
+    A value that is no such record is logged and passed over: the key's last good record, if any, stands.
+
+    Args:
+        store: The registry.
+        prefix: One of `registry.keys`' prefixes.
+        record_type: What its values are.
+
+    Attributes:
+        records: Key to record, as last heard; the same mapping for the life of the view.
+    """
+
+    def __init__(self, store: Store, prefix: str, record_type: type[R]) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._record_type = record_type
+        self._records: dict[str, R] = {}
+        self.records: Mapping[str, R] = MappingProxyType(self._records)
+        self._version = 0  # rises with every change; 0 until the first snapshot
+        self._moved = asyncio.Event()  # replaced whenever the version rises
+        self._scope = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._scope.enter_async_context(background(self._follow()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._scope.__aexit__(kind, value, trace)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first snapshot is in; before it `records` is empty and says nothing."""
+        return self._version > 0
+
+    async def synced(self) -> None:
+        """Returns when the first snapshot is in."""
+        while not self.is_synced:
+            await self._moved.wait()
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        """Yields as soon as the view is synced and then after every change; several changes may come as one."""
+        seen = 0
+        while True:
+            while self._version == seen:
+                await self._moved.wait()
+            seen = self._version
+            yield
+
+    async def _follow(self) -> None:
+        async with contextlib.aclosing(self._store.watch(self._prefix)) as messages:
+            async for message in messages:
+                if isinstance(message, Snapshot):
+                    self._replace(message)
+                else:
+                    self._apply(message)
+                self._version += 1
+                moved, self._moved = self._moved, asyncio.Event()
+                moved.set()
+
+    def _replace(self, snapshot: Snapshot) -> None:
+        present = {entry.key for entry in snapshot.entries}
+        self._forget(self._records.keys() - present)
+        for entry in snapshot.entries:
+            self._decode(entry.key, entry.value)
+
+    def _apply(self, changes: Changes) -> None:
+        for key, value, _ in changes.changes:
+            if value is None:
+                self._forget([key])
+            else:
+                self._decode(key, value)
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._records.pop(key, None)
+
+    def _decode(self, key: str, value: bytes) -> None:
+        try:
+            self._records[key] = self._record_type.decode(value)
+        except ValueError as failure:
+            log.warning("registry_record_invalid", key=key, error=str(failure))
