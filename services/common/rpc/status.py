@@ -54,7 +54,7 @@ def _pack(message: Any) -> any_pb2.Any:
 
 def to_status(error: errors.HalogenError) -> _Status:
     """The status of `error`, with google.rpc.ErrorInfo and, where a retry may help, RetryInfo and pushback."""
-    code = _CODES[type(error)]
+    code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
     status = status_pb2.Status(
         code=code_pb2.Code.Value(code.name), message=error.message, details=[_pack(info)]
@@ -113,8 +113,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or handler.request_streaming:
-            return handler
+        if handler is None or not method.startswith("/halogen."):
+            return handler  # grpc's own health and reflection
         serializers = handler.request_deserializer, handler.response_serializer
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
@@ -129,8 +129,6 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             with self._in_flight.track(method):
                 try:
                     return await behavior(request, context)
-                except grpc.aio.AbortError:  # already a status (grpc's own health service)
-                    raise
                 except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
                     await context.abort_with_status(to_status(_seen(failure, method)))
 
@@ -143,8 +141,6 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                     async with contextlib.aclosing(behavior(request, context)) as responses:
                         async for response in responses:
                             yield response
-                except grpc.aio.AbortError:
-                    raise
                 except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
                     await context.abort_with_status(to_status(_seen(failure, method)))
 

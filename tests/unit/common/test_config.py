@@ -1,0 +1,91 @@
+"""Configuration: flags over variables over file over defaults, and every fault in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from services.common.config import ProcessConfig
+from services.common.rpc.address import Address
+
+
+class Config(ProcessConfig):
+    role = "engine"
+    chunk_tokens: int = Field(512, ge=1, description="tokens of a chunk")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "engine.yaml"
+    path.write_text("chunk_tokens: 2\netcd: [c:1, d:2]\nid: filed\n")
+    return path
+
+
+def test_each_source_overrides_the_weaker_one(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default, the file, a variable and a flag, in rising order of force."""
+    monkeypatch.setenv("HALOGEN_CHUNK_TOKENS", "3")
+    monkeypatch.setenv("HALOGEN_LOG_LEVEL", "error")
+    config = Config.load(["--config", str(file), "--log-level", "debug"])
+    assert (config.id, config.chunk_tokens, config.log_level, config.drain_s) == ("filed", 3, "debug", 30.0)
+
+
+def test_lists_are_commas_in_flags_and_variables_and_lists_in_files(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One option, written as each place writes lists."""
+    by_file = Config.load(["--config", str(file)]).etcd
+    by_flag = Config.load(["--etcd", "a:1, b:2"]).etcd
+    monkeypatch.setenv("HALOGEN_ETCD", "e:1,f:2")
+    assert (by_file, by_flag, Config.load([]).etcd) == (("c:1", "d:2"), ("a:1", "b:2"), ("e:1", "f:2"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--chunk-tokens", "0"], "--chunk-tokens: Input should be greater than or equal to 1"),
+        (["--listen", "nowhere"], "--listen: Value error, 'nowhere' is not host:port"),
+        (["--bogus", "1"], "unrecognized arguments: --bogus"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names the setting and what is wrong with it; the status is 2."""
+    with pytest.raises(SystemExit) as raised:
+        Config.load(argv)
+    assert raised.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt setting never passes for a default."""
+    path = tmp_path / "engine.yaml"
+    path.write_text("chunk_tokns: 2\n")
+    with pytest.raises(SystemExit):
+        Config.load(["--config", str(path)])
+    assert "--chunk-tokns: Extra inputs are not permitted" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_said() -> None:
+    """A file that was asked for is never skipped."""
+    with pytest.raises(SystemExit, match="no such file"):
+        Config.load(["--config", "/nonexistent.yaml"])
+
+
+def test_it_is_frozen() -> None:
+    """Nothing changes a configuration after its birth."""
+    with pytest.raises(ValueError, match="frozen"):
+        Config().chunk_tokens = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:70000", "::1:5"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    """Nothing half-understood is bound to."""
+    with pytest.raises(ValueError, match=r"host:port|IPv6"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:0", "localhost:65535", "[::1]:50051"])
+def test_an_address_reads_back(text: str) -> None:
+    """What was parsed is what is printed."""
+    assert text == str(Address.parse(text))

@@ -1,0 +1,91 @@
+"""A server tells its health, lists its services, and ends when its work has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from halogen.v1 import inference_pb2
+
+from services.common.errors import Unavailable
+from services.common.rpc.address import Address
+from services.common.rpc.client import connect
+from services.common.rpc.in_flight import InFlight
+from services.common.rpc.server import RpcServer
+
+SERVICE = "halogen.v1.InferenceService"
+LOOPBACK = Address("127.0.0.1", 0)
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[RpcServer, str]]:
+    started = RpcServer([SERVICE])
+    bound = await started.start(LOOPBACK)
+    yield started, str(bound)
+    await started.stop(0)
+
+
+async def test_health_is_pushed_to_watchers(server: tuple[RpcServer, str]) -> None:
+    """A watch sees not ready, ready, and not ready again when the server begins to end."""
+    started, address = server
+    async with connect(address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        seen = [(await watch.read()).status]
+        await started.set_ready(True)
+        seen.append((await watch.read()).status)
+        stopping = asyncio.ensure_future(started.stop(5))
+        seen.append((await watch.read()).status)
+        await stopping
+    assert seen == [NOT_SERVING, SERVING, NOT_SERVING]
+
+
+async def test_an_unknown_service_has_no_health(server: tuple[RpcServer, str]) -> None:
+    """grpc's own health service keeps its own status, NOT_FOUND, through our interceptor."""
+    async with connect(server[1]) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="nobody"))
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_reflection_describes_the_services(server: tuple[RpcServer, str]) -> None:
+    """A client with no stubs finds the service, its methods and their messages."""
+
+    def look() -> tuple[list[str], list[str]]:
+        with grpc.insecure_channel(server[1]) as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            service = DescriptorPool(database).FindServiceByName(SERVICE)
+            return list(database.get_services()), [method.name for method in service.methods]
+
+    services, methods = await asyncio.to_thread(look)
+    assert SERVICE in services
+    assert [
+        method.name for method in inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].methods
+    ] == methods
+
+
+async def test_a_taken_port_is_refused(server: tuple[RpcServer, str]) -> None:
+    """Two servers on one port is a fault that is seen at once."""
+    second = RpcServer([SERVICE])
+    with pytest.raises(Unavailable, match="another port"):
+        await second.start(Address.parse(server[1]))
+    await second.stop(0)
+
+
+async def test_stop_waits_for_work_but_not_for_watches() -> None:
+    """The count of calls falls to idle when the last scope ends; watches were never in it."""
+    in_flight = InFlight()
+    with in_flight.track("/halogen.v1.EngineService/WatchOccupancy"):
+        await in_flight.wait_idle()
+        with in_flight.track("/halogen.v1.EngineService/GenerateTokens"):
+            waiting = asyncio.ensure_future(in_flight.wait_idle())
+            await asyncio.sleep(0)
+            assert (waiting.done(), in_flight.count) == (False, 1)
+        await waiting
+    assert in_flight.count == 0
