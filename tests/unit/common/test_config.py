@@ -28,7 +28,7 @@ def test_each_source_overrides_the_weaker_one(file: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HALOGEN_CHUNK_TOKENS", "3")
     monkeypatch.setenv("HALOGEN_LOG_LEVEL", "error")
     config = Config.load(["--config", str(file), "--log-level", "debug"])
-    assert (config.id, config.chunk_tokens, config.log_level, config.drain_s) == ("filed", 3, "debug", 30.0)
+    assert ("filed", 3, "debug", 30.0) == (config.id, config.chunk_tokens, config.log_level, config.drain_s)
 
 
 def test_lists_are_commas_in_flags_and_variables_and_lists_in_files(
@@ -38,7 +38,7 @@ def test_lists_are_commas_in_flags_and_variables_and_lists_in_files(
     by_file = Config.load(["--config", str(file)]).etcd
     by_flag = Config.load(["--etcd", "a:1, b:2"]).etcd
     monkeypatch.setenv("HALOGEN_ETCD", "e:1,f:2")
-    assert (by_file, by_flag, Config.load([]).etcd) == (("c:1", "d:2"), ("a:1", "b:2"), ("e:1", "f:2"))
+    assert (("c:1", "d:2"), ("a:1", "b:2"), ("e:1", "f:2")) == (by_file, by_flag, Config.load([]).etcd)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_wrong_setting_is_one_line(argv: list[str], words: str, capsys: pytest
     """The line names the setting and what is wrong with it; the status is 2."""
     with pytest.raises(SystemExit) as raised:
         Config.load(argv)
-    assert raised.value.code == 2
+    assert 2 == raised.value.code
     assert words in capsys.readouterr().err
 
 

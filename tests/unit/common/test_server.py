@@ -43,7 +43,7 @@ async def test_health_is_pushed_to_watchers(server: tuple[RpcServer, str]) -> No
         stopping = asyncio.ensure_future(started.stop(5))
         seen.append((await watch.read()).status)
         await stopping
-    assert seen == [NOT_SERVING, SERVING, NOT_SERVING]
+    assert [NOT_SERVING, SERVING, NOT_SERVING] == seen
 
 
 async def test_an_unknown_service_has_no_health(server: tuple[RpcServer, str]) -> None:
@@ -51,7 +51,7 @@ async def test_an_unknown_service_has_no_health(server: tuple[RpcServer, str]) -
     async with connect(server[1]) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="nobody"))
-    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    assert grpc.StatusCode.NOT_FOUND is raised.value.code()
 
 
 async def test_reflection_describes_the_services(server: tuple[RpcServer, str]) -> None:
@@ -86,6 +86,6 @@ async def test_stop_waits_for_work_but_not_for_watches() -> None:
         with in_flight.track("/halogen.v1.EngineService/GenerateTokens"):
             waiting = asyncio.ensure_future(in_flight.wait_idle())
             await asyncio.sleep(0)
-            assert (waiting.done(), in_flight.count) == (False, 1)
+            assert (False, 1) == (waiting.done(), in_flight.count)
         await waiting
-    assert in_flight.count == 0
+    assert 0 == in_flight.count
