@@ -1,0 +1,203 @@
+"""The header of a v2 weight file.
+
+::
+
+    0    8  magic 89 48 41 4c 4f 47 45 4e
+    8    4  format version, 2
+    12   4  zero
+    16   8  length of the JSON in bytes
+    24  32  sha256 of the JSON: the identity of the file, since the JSON holds a digest of every block
+    56   8  zero
+    64   …  canonical JSON: block_bytes, data_bytes, data_offset, digests, tensors
+    …    …  zeros up to data_offset, the next multiple of 4 KiB
+    data_offset  the tensors, data_bytes long; digests[i] is blake3 of its i-th block of block_bytes
+
+Numbers are little-endian. A torn, truncated or foreign file cannot pass for a header.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from services.common.checkpoint import canonical
+from services.common.checkpoint.digest import BLOCK_BYTES, DIGEST_BYTES, Buffer, block_count, sha256_hex
+from services.common.checkpoint.fields import Fields
+from services.common.checkpoint.file_format import MAGIC, FileFormat, recognise
+from services.common.checkpoint.layout import ALIGNMENT, Layout, TensorEntry, TensorSpec, align, plan
+from services.common.checkpoint.tensor_table import check_table, decode_entry, encode_entry
+from services.common.errors import CorruptData, InvalidRequest
+
+VERSION: Final = 2
+PREAMBLE: Final = struct.Struct("<8sIIQ32s8x")
+MAX_JSON_BYTES: Final = 64 << 20
+
+_REMEDY: Final = "fetch or convert the artifact again"
+
+
+def corrupt(region: str, what: object) -> CorruptData:
+    return CorruptData(f"weights, {region}: {what}; {_REMEDY}", metadata={"region": region})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """What a weight file holds and where.
+
+    Attributes:
+        layout: The tensors by rising offset, and the extent of the data.
+        digests: blake3 of every block of the data, 32 bytes each.
+    """
+
+    layout: Layout
+    digests: tuple[bytes, ...]
+
+    @property
+    def tensors(self) -> Mapping[str, TensorEntry]:
+        """The entries by name; offsets count from the start of the file."""
+        return MappingProxyType({entry.name: entry for entry in self.layout.entries})
+
+    @property
+    def data_offset(self) -> int:
+        return self.layout.data_offset
+
+    @property
+    def data_bytes(self) -> int:
+        return self.layout.data_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        return self.data_offset + self.data_bytes
+
+    @property
+    def identity(self) -> str:
+        """Hex sha256 of the header's JSON: two files with one identity hold the same bytes."""
+        return sha256_hex(self._json())
+
+    @classmethod
+    def lay_out(cls, specs: Iterable[TensorSpec]) -> Header:
+        """The header of a file yet to be written, its digests still zero.
+
+        The length of the JSON depends on the offsets in it and these on that length: both only grow, so
+        repeating finds the least pair that fits.
+        """
+        specs, data_offset = tuple(specs), 0
+        while True:
+            layout = plan(specs, data_offset)
+            header = cls(layout, (bytes(DIGEST_BYTES),) * block_count(layout.data_bytes))
+            needed = align(PREAMBLE.size + len(header._json()), ALIGNMENT)
+            if needed == data_offset:
+                return header
+            data_offset = needed
+
+    def with_digests(self, digests: tuple[bytes, ...]) -> Header:
+        assert len(digests) == len(self.digests)
+        return dataclasses.replace(self, digests=digests)
+
+    def encode(self) -> bytes:
+        """The file's bytes before the data, padding included."""
+        text = self._json()
+        preamble = PREAMBLE.pack(MAGIC, VERSION, 0, len(text), bytes.fromhex(sha256_hex(text)))
+        return (preamble + text).ljust(self.data_offset, b"\0")
+
+    @classmethod
+    def decode(cls, buffer: Buffer) -> Header:
+        """Reads and checks a header.
+
+        Args:
+            buffer: The file, or as much of its start as `header_bytes` says.
+
+        Raises:
+            InvalidRequest: It is another format or version.
+            CorruptData: It is a v2 file, but truncated, torn or ill-formed.
+        """
+        view = memoryview(buffer)
+        extent = header_bytes(view)
+        if len(view) < extent:
+            raise corrupt("header", f"the file ends after {len(view)} of the header's {extent} bytes")
+        *_, length, digest = PREAMBLE.unpack_from(view)
+        text = bytes(view[PREAMBLE.size : PREAMBLE.size + length])
+        if sha256_hex(text) != digest.hex():
+            raise corrupt("header", "its bytes do not match its sha256")
+        if any(view[PREAMBLE.size + length : extent]):
+            raise corrupt("header padding", "not zero")
+        try:
+            return cls._from_fields(canonical.decode(text), extent)
+        except ValueError as fault:
+            raise corrupt("header", fault) from None
+
+    @classmethod
+    def _from_fields(cls, value: Any, extent: int) -> Header:
+        fields = Fields(value, "header")
+        fields.take_count("block_bytes", BLOCK_BYTES, BLOCK_BYTES)
+        data_offset = fields.take_count("data_offset", extent, extent)
+        data_bytes = fields.take_count("data_bytes")
+        digests = tuple(_decode_digest(text) for text in fields.take("digests", list))
+        if len(digests) != block_count(data_bytes):
+            raise ValueError(f"{len(digests)} digests for {block_count(data_bytes)} blocks")
+        entries = tuple(
+            decode_entry(entry, f"tensor {i}") for i, entry in enumerate(fields.take("tensors", list))
+        )
+        fields.finish()
+        layout = Layout(entries, data_offset, data_bytes)
+        check_table(layout)
+        return cls(layout, digests)
+
+    def _json(self) -> bytes:
+        return canonical.encode(
+            {
+                "block_bytes": BLOCK_BYTES,
+                "data_bytes": self.data_bytes,
+                "data_offset": self.data_offset,
+                "digests": [digest.hex() for digest in self.digests],
+                "tensors": [encode_entry(entry) for entry in self.layout.entries],
+            }
+        )
+
+
+def header_bytes(start: Buffer) -> int:
+    """How many bytes of the file `Header.decode` needs: all before the data.
+
+    Args:
+        start: The file's first PREAMBLE.size bytes, or more.
+
+    Raises:
+        InvalidRequest: It is another format or version.
+        CorruptData: It ends inside the preamble, or the preamble is ill-formed.
+    """
+    file_format = recognise(bytes(start[: PREAMBLE.size]))
+    if file_format is not FileFormat.V2:
+        _refuse(file_format, len(start))
+    if len(start) < PREAMBLE.size:
+        raise corrupt("preamble", f"the file ends after {len(start)} bytes")
+    _, version, zero, length, digest = PREAMBLE.unpack_from(start)
+    if version != VERSION:
+        raise InvalidRequest(
+            f"weights of format version {version}; this build reads version {VERSION}: "
+            "convert the original checkpoint with this build's `halogen convert`",
+            reason="FORMAT_VERSION",
+        )
+    if PREAMBLE.pack(MAGIC, version, zero, length, digest) != bytes(start[: PREAMBLE.size]) or zero:
+        raise corrupt("preamble", "reserved bytes are not zero")
+    if length > MAX_JSON_BYTES:
+        raise corrupt("preamble", f"it claims a header of {length} bytes; the most is {MAX_JSON_BYTES}")
+    return align(PREAMBLE.size + length, ALIGNMENT)
+
+
+def _refuse(file_format: FileFormat, length: int) -> NoReturn:
+    if length == 0:
+        raise corrupt("preamble", "the file is empty")
+    if file_format is FileFormat.UNKNOWN:
+        raise corrupt("preamble", "not a weight file: its first bytes are not the format's")
+    raise InvalidRequest(
+        f"a {file_format} file where a halogen v2 file is expected; convert it: halogen convert SRC OUT",
+        reason="WRONG_FORMAT",
+    )
+
+
+def _decode_digest(text: Any) -> bytes:
+    if not isinstance(text, str) or len(text) != 2 * DIGEST_BYTES or text != text.lower():
+        raise ValueError(f"a digest is not {2 * DIGEST_BYTES} hexadecimal digits")
+    return bytes.fromhex(text)

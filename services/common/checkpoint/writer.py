@@ -1,0 +1,86 @@
+"""Writes a v2 weight file as a stream: every byte is digested on its way and none is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from services.common.checkpoint.digest import BlockDigester, Buffer
+from services.common.checkpoint.header import Header
+from services.common.checkpoint.layout import TensorEntry, TensorSpec
+
+Progress = Callable[[int, int], None]  # done bytes, total bytes
+
+_ZEROS: Final = bytes(1 << 20)
+
+
+def write_weights(
+    path: Path,
+    specs: Iterable[TensorSpec],
+    pieces_of: Callable[[TensorEntry], Iterable[Buffer]],
+    progress: Progress = lambda _done, _total: None,
+) -> Header:
+    """Writes the tensors in the order given; the file is on disk when this returns.
+
+    The header goes in last, so that a torn file has none. After a failure what is left has no header either.
+
+    Args:
+        path: A file that does not exist yet.
+        specs: The tensors, members of a fusion group next to each other.
+        pieces_of: A tensor's bytes, in pieces of any length.
+        progress: Told after every piece.
+
+    Raises:
+        ValueError: The pieces are not as long as the tensor.
+        OSError: The disk says no.
+    """
+    header = Header.lay_out(specs)
+    with path.open("xb", buffering=0) as file:
+        file.seek(header.data_offset)
+        stream = _DataStream(file, header, progress)
+        for entry in header.layout.entries:
+            stream.write_tensor(entry, pieces_of(entry))
+        header = header.with_digests(stream.finish())
+        os.fsync(file.fileno())
+        os.pwrite(file.fileno(), header.encode(), 0)
+        os.fsync(file.fileno())
+    return header
+
+
+class _DataStream:
+    """The data region, written from its start to its end."""
+
+    def __init__(self, file: BinaryIO, header: Header, progress: Progress) -> None:
+        self._file = file
+        self._header = header
+        self._progress = progress
+        self._digester = BlockDigester()
+        self._position = header.data_offset
+
+    def write_tensor(self, entry: TensorEntry, pieces: Iterable[Buffer]) -> None:
+        self._pad_to(entry.offset)
+        for piece in pieces:
+            self._write(piece)
+            self._progress(self._position - self._header.data_offset, self._header.data_bytes)
+        if self._position != entry.end:
+            raise ValueError(
+                f"tensor {entry.name} came with {self._position - entry.offset} bytes, not {entry.nbytes}"
+            )
+
+    def finish(self) -> tuple[bytes, ...]:
+        self._pad_to(self._header.file_bytes)
+        self._progress(self._header.data_bytes, self._header.data_bytes)
+        return self._digester.finish()
+
+    def _pad_to(self, offset: int) -> None:
+        while self._position < offset:
+            self._write(_ZEROS[: offset - self._position])
+
+    def _write(self, piece: Buffer) -> None:
+        view = memoryview(piece).cast("B")
+        self._digester.update(view)
+        self._position += len(view)
+        while view:
+            view = view[self._file.write(view) :]

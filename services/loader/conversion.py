@@ -1,0 +1,100 @@
+"""Converts a Hugging Face checkpoint into an artifact: streamed, digested on the way, there whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from services.common.checkpoint.artifact_store import read_manifest
+from services.common.checkpoint.digest import sha256_hex
+from services.common.checkpoint.durable import publish_directory, sync
+from services.common.checkpoint.header import Header
+from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, ManifestFile, Role
+from services.common.checkpoint.owned_directory import owned_directory, sweep
+from services.common.checkpoint.writer import Progress, write_weights
+from services.common.errors import AlreadyExists, HalogenError
+from services.loader.hugging_face import HuggingFaceSource
+
+_ROLES: Final = {path: role for role, path in PATHS.items()}
+
+
+def convert(source: Path, destination: Path, progress: Progress = lambda _done, _total: None) -> Manifest:
+    """Writes the artifact of the checkpoint in `source` to `destination`.
+
+    Doing it twice is no error; the destination appears by renaming, and only once all of it is on disk.
+    Beyond the Python runtime it needs memory for one 4 MiB piece and the small files.
+
+    Args:
+        source: A Hugging Face directory with safetensors.
+        destination: Absent, empty, or holding the very same artifact.
+        progress: Told of the weights' bytes.
+
+    Raises:
+        AlreadyExists: The destination holds something else.
+        HalogenError: As `HuggingFaceSource.open` raises.
+    """
+    destination = destination.absolute()
+    _check_free(destination)
+    checkpoint = HuggingFaceSource.open(source)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{destination.name}.converting-"
+    sweep(destination.parent, prefix)
+    with owned_directory(destination.parent, prefix) as work:
+        manifest = _write_artifact(checkpoint, work, progress)
+        if _holds(destination, manifest):
+            return manifest
+        publish_directory(work, destination)
+    return manifest
+
+
+def _check_free(destination: Path) -> None:
+    """Refuses early what could never be replaced."""
+    is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
+    if is_taken and not (destination / MANIFEST_NAME).is_file():
+        raise AlreadyExists(
+            f"{destination.name} exists and is no artifact; give another OUT", reason="DESTINATION_EXISTS"
+        )
+
+
+def _holds(destination: Path, manifest: Manifest) -> bool:
+    if not (destination / MANIFEST_NAME).is_file():
+        return False
+    try:
+        present: str = read_manifest(destination).id
+    except HalogenError as fault:
+        present = fault.message
+    if present != manifest.id:
+        raise AlreadyExists(
+            f"{destination.name} holds another artifact ({present}); give another OUT, or remove it",
+            reason="DESTINATION_EXISTS",
+        )
+    return True
+
+
+def _write_artifact(checkpoint: HuggingFaceSource, work: Path, progress: Progress) -> Manifest:
+    header = write_weights(
+        work / PATHS[Role.WEIGHTS],
+        checkpoint.specs,
+        lambda entry: checkpoint.tensors[entry.name].pieces(),
+        progress,
+    )
+    files = [_weights_file(header)]
+    for name, content in checkpoint.small_files.items():
+        _write_small(work / name, content)
+        files.append(
+            ManifestFile(path=name, size_bytes=len(content), sha256=sha256_hex(content), role=_ROLES[name])
+        )
+    manifest = Manifest(checkpoint.architecture, tuple(sorted(files, key=lambda file: file.path)))
+    _write_small(work / MANIFEST_NAME, manifest.encode())
+    return manifest
+
+
+def _weights_file(header: Header) -> ManifestFile:
+    return ManifestFile(
+        path=PATHS[Role.WEIGHTS], size_bytes=header.file_bytes, sha256=header.identity, role=Role.WEIGHTS
+    )
+
+
+def _write_small(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    sync(path)
