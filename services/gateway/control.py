@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import json
+from collections.abc import AsyncGenerator, Callable
 from typing import Final, NamedTuple
 
 import structlog
@@ -49,7 +50,7 @@ class PublishOrder(NamedTuple):
     why: str
 
 
-Verify = Callable[[ArtifactId], AsyncIterator[Verified]]
+Verify = Callable[[ArtifactId], AsyncGenerator[Verified, None]]
 
 
 class Control:
@@ -79,15 +80,19 @@ class Control:
             raise InvalidRequest(
                 f"the manifest has {len(manifest_bytes)} bytes; at most {MAX_MANIFEST_BYTES}"
             )
-        manifest = Manifest.decode(manifest_bytes)
+        try:
+            manifest = Manifest.decode(manifest_bytes)
+        except CorruptData as fault:
+            raise InvalidRequest(fault.message, reason="MANIFEST_INVALID") from None
         pending = await self._pending(name, manifest, reverify=reverify)
         if pending.record.state is not ArtifactState.PENDING:
             yield ArtifactProgress(manifest.id, pending.record.state, pending.record.reason)
             return
         state, reason = ArtifactState.READY, ""
         try:
-            async for step in self._verify(manifest.id):
-                yield ArtifactProgress(manifest.id, ArtifactState.PENDING, "", *step)
+            async with contextlib.aclosing(self._verify(manifest.id)) as steps:
+                async for step in steps:
+                    yield ArtifactProgress(manifest.id, ArtifactState.PENDING, "", *step)
         except CorruptData as fault:
             state, reason = ArtifactState.REJECTED, fault.message
         yield await self._conclude(name, manifest.id, pending, state, reason)
@@ -101,7 +106,7 @@ class Control:
                 record = ArtifactRecord.decode(entry.value)
                 if record.state is not ArtifactState.REJECTED or not reverify:
                     return _Standing(record, entry.mod_revision)
-            fresh = ArtifactRecord(manifest=manifest.as_dict(), state=ArtifactState.PENDING)
+            fresh = ArtifactRecord(manifest=json.loads(manifest.encode()), state=ArtifactState.PENDING)
             seen = entry.mod_revision if entry else 0
             with contextlib.suppress(Ambiguous):  # the next round reads what became of it
                 await self._store.commit([Unchanged(key, seen)], [Put(key, fresh.encode())])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import Any
 
+import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 from halogen.v1 import control_pb2 as pb
-from halogen.v1 import control_pb2_grpc, types_pb2
+from halogen.v1 import control_pb2_grpc
 
 from services.common.ids import ArtifactId, ModelName, Revision
 from services.common.registry import keys
@@ -16,8 +17,7 @@ from services.common.registry.records import ArtifactState, EngineRecord, Proces
 from services.gateway.control import Control, PublishOrder, checked_cohort
 from services.gateway.status import Status, StatusViews
 
-if TYPE_CHECKING:
-    from grpc.aio import ServicerContext
+Context = grpc.aio.ServicerContext[Any, Any]
 
 _ARTIFACT_STATES = {
     ArtifactState.PENDING: pb.ARTIFACT_STATE_PENDING,
@@ -34,7 +34,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         self._views = views
 
     async def RegisterArtifact(
-        self, request: pb.RegisterArtifactRequest, context: ServicerContext
+        self, request: pb.RegisterArtifactRequest, context: Context
     ) -> AsyncIterator[pb.RegisterArtifactResponse]:
         steps = self._control.register(request.model, request.manifest, reverify=request.reverify)
         async with contextlib.aclosing(steps):
@@ -48,7 +48,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
                 )
 
     async def PublishModel(
-        self, request: pb.PublishModelRequest, context: ServicerContext
+        self, request: pb.PublishModelRequest, context: Context
     ) -> pb.PublishModelResponse:
         expected = Revision(request.expected_revision) if request.HasField("expected_revision") else None
         order = PublishOrder(
@@ -61,11 +61,11 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         )
         return pb.PublishModelResponse(revision=await self._control.publish(order))
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: ServicerContext) -> pb.GetStatusResponse:
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
         return pb.GetStatusResponse(status=_status(self._views.read()))
 
     async def WatchStatus(
-        self, request: pb.WatchStatusRequest, context: ServicerContext
+        self, request: pb.WatchStatusRequest, context: Context
     ) -> AsyncIterator[pb.WatchStatusResponse]:
         async with contextlib.aclosing(self._views.changes()) as changes:
             async for status in changes:
@@ -126,7 +126,7 @@ def _generations(record: EngineRecord) -> list[pb.GenerationStatus]:
             cohort=generation.cohort,
             revision=generation.revision,
             artifact_id=generation.artifact_id,
-            state=types_pb2.GenerationState.Value(f"GENERATION_STATE_{generation.state}"),
+            state=f"GENERATION_STATE_{generation.state}",
             error=generation.error,
         )
         for generation in record.generations

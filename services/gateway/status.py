@@ -90,7 +90,8 @@ class StatusViews:
         """A reading at once, and another after every change, coalesced."""
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            for view in (self._targets, self._serving, *self._own):
+            views: tuple[View[Any], ...] = (self._targets, self._serving, *self._own)
+            for view in views:
                 group.create_task(_pump(view.changes(), changed))
             while True:
                 await changed.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import grpc
@@ -26,7 +26,7 @@ class LoaderVerifier:
         self._channels = channels
         self._loaders = tuple(loaders)
 
-    async def verify(self, artifact_id: ArtifactId) -> AsyncIterator[Verified]:
+    async def verify(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
         """Yields the progress until every byte is verified; raises CorruptData when one is wrong."""
         stub = LoaderServiceStub(self._channels.get(await self._first_ready()))
         call = stub.PrepareArtifact(pb.PrepareArtifactRequest(artifact_id=artifact_id))

@@ -1,0 +1,43 @@
+# One verb each. Everything lives in .venv and .halogen of this checkout; remove them and nothing is left.
+PYTHON ?= python3
+PY := .venv/bin/python
+BUILT := pyproject.toml setup.py $(wildcard services/engine/kernels/cpu/*.c services/engine/kernels/cpu/*.h)
+
+.PHONY: setup up down test lint protos bench verify
+.DELETE_ON_ERROR:
+
+setup: .venv/.setup  ## .venv with every extra
+
+up: .venv/.up  ## serve the demo model (DETACH=1 returns once it answers)
+	@exec $(PY) -m services.cli up --home .halogen $(if $(DETACH),--detach,--stop-with-parent)
+
+down:  ## stop what `up` started
+	@test -x $(PY) || { echo "nothing was ever started here"; exit 0; }; exec $(PY) -m services.cli down --home .halogen
+
+test: .venv/.setup lint  ## lint, and every test that needs no GPU and no Docker
+	@OMP_NUM_THREADS=2 exec $(PY) -m pytest -m "not gpu"
+
+lint: .venv/.setup  ## ruff, mypy --strict, the import law
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
+
+protos: .venv/.setup  ## regenerate the stubs beside the protos
+	@$(PY) protos/generate.py
+
+bench: .venv/.setup  ## our served engine beside transformers
+	@exec $(PY) bench/first_light.py
+
+verify: .venv/.setup  ## run every promise of the README and print a table
+	@exec $(PY) tests/e2e/verify.py
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "halogen needs Python 3.11 or newer: install it, or give it with make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "python's venv module is missing: on Debian, apt-get install python3-venv"; exit 1; }
+
+.venv/.up: .venv/bin/python $(BUILT)
+	@echo "installing halogen with its engine into .venv" >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[engine,demo]' && touch $@
+
+.venv/.setup: .venv/bin/python $(BUILT)
+	@echo "installing halogen with every extra into .venv" >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[engine,demo,dev]' && touch $@ .venv/.up

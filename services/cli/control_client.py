@@ -1,0 +1,81 @@
+"""ControlService as the commands use it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from typing import NamedTuple, Self
+
+import grpc
+from halogen.v1 import control_pb2 as pb
+from halogen.v1.control_pb2_grpc import ControlServiceStub
+
+from services.common.rpc.client import connect
+from services.common.rpc.status import from_rpc_error
+
+
+class Order(NamedTuple):
+    """A publish as the operator asks for it."""
+
+    model: str
+    cohort: str
+    artifact_id: str
+    who: str
+    why: str
+    expected_revision: int | None = None
+
+
+class ControlClient:
+    """One gateway's ControlService; a context manager. Raises the errors of services.common.errors."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = connect(address)
+        self._stub = ControlServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def register(
+        self, model: str, manifest: bytes, *, reverify: bool
+    ) -> AsyncGenerator[pb.RegisterArtifactResponse, None]:
+        request = pb.RegisterArtifactRequest(model=model, manifest=manifest, reverify=reverify)
+        with _our_errors():
+            call = self._stub.RegisterArtifact(request, wait_for_ready=True)
+            try:
+                async for step in call:
+                    yield step
+            finally:
+                call.cancel()
+
+    async def publish(self, order: Order) -> int:
+        """The model's new revision."""
+        request = pb.PublishModelRequest(**order._asdict())
+        with _our_errors():
+            response = await self._stub.PublishModel(request)
+        return response.revision
+
+    async def status(self, timeout_s: float) -> pb.Status:
+        with _our_errors():
+            response = await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s)
+        return response.status
+
+    async def watch(self) -> AsyncGenerator[pb.Status, None]:
+        """The status at once and after every change."""
+        with _our_errors():
+            call = self._stub.WatchStatus(pb.WatchStatusRequest(), wait_for_ready=True)
+            try:
+                async for response in call:
+                    yield response.status
+            finally:
+                call.cancel()
+
+
+@contextlib.contextmanager
+def _our_errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as failure:
+        raise from_rpc_error(failure) from failure

@@ -1,0 +1,71 @@
+"""Where a local system keeps its things: one folder, `.halogen`, beside the work it belongs to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+NAME: Final = ".halogen"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Home:
+    """The folders of one local system. Two homes are two systems that know nothing of each other."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, asked: Path | None = None) -> Home:
+        """`asked`, else $HALOGEN_HOME, else the nearest `.halogen` at or above the working directory, else there."""
+        chosen = asked or (Path(given) if (given := os.environ.get("HALOGEN_HOME")) else None)
+        if chosen is not None:
+            return cls(chosen.absolute())
+        here = Path.cwd()
+        for folder in (here, *here.parents):
+            if (folder / NAME).is_dir():
+                return cls(folder / NAME)
+        return cls(here / NAME)
+
+    @property
+    def state_file(self) -> Path:
+        return self.root / "run" / "state.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / "run" / "lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def etcd_data(self) -> Path:
+        return self.root / "etcd"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def models(self) -> Path:
+        return self.root / "models"
+
+    def make(self) -> None:
+        """Makes the folders; the home itself is for its owner only."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.state_file.parent, self.logs, self.store, self.models):
+            folder.mkdir(exist_ok=True)
+
+    def ticket_key(self) -> Path:
+        """The file of the key that signs tickets, made at first use, readable by its owner only."""
+        path = self.root / "ticket.key"
+        if not path.exists():
+            fresh = path.with_suffix(f".{secrets.token_hex(4)}")
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(32))
+            fresh.rename(path)
+        return path

@@ -1,0 +1,253 @@
+"""The `halogen` command line."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from halogen.v1 import control_pb2 as pb
+
+from services.cli import ask, convert, publish, run_state, up
+from services.cli import status as status_command
+from services.cli.console import CommandError, byte_progress, err, out
+from services.cli.control_client import ControlClient, Order
+from services.cli.home import Home
+from services.common.errors import HalogenError
+
+app = typer.Typer(
+    help="Serves language models over gRPC and replaces their weights while they serve.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of the local system; the nearest .halogen when not given."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="HALOGEN_ADDRESS",
+        help="The gateway's host:port; that of the local system when not given.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+ModelOption = Annotated[
+    str, typer.Option("--model", help="May be left out when exactly one model is served.")
+]
+CohortOption = Annotated[
+    str, typer.Option("--cohort", help="stable or canary; the server chooses when left out.")
+]
+MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", help="Most tokens to generate.")]
+TemperatureOption = Annotated[float | None, typer.Option("--temperature", help="0 is greedy.")]
+TopKOption = Annotated[
+    int | None, typer.Option("--top-k", help="Keep the k most likely tokens; 0 keeps all.")
+]
+TopPOption = Annotated[float | None, typer.Option("--top-p", help="Keep this much probability.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Makes sampling repeatable.")]
+StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Ends the answer; may be given again.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", help="Seconds until the request is given up.")
+]
+
+
+@app.command("up")
+def start(
+    home: HomeOption = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once it answers.")] = False,
+    serve: Annotated[
+        Path | None,
+        typer.Option("--serve", help="Hugging Face or artifact directory; the demo model by default."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Its name; the directory's by default.")
+    ] = None,
+    stop_with_parent: Annotated[bool, typer.Option("--stop-with-parent", hidden=True)] = False,
+) -> None:
+    """Serve a model on this machine: etcd, loader, engine, scheduler and gateway."""
+    place = Home.find(home)
+    plan = up.prepare(place, model, serve)
+    if up.greet_running(place, plan):
+        return
+    if detach:
+        up.serve_in_background(place, plan)
+    else:
+        up.serve_in_foreground(place, plan, stop_with_parent=stop_with_parent)
+
+
+@app.command(hidden=True)
+def supervise(home: Annotated[Path, typer.Option()], ready: Annotated[int, typer.Option()]) -> None:
+    """Run the five processes in the background, for `up --detach`."""
+    up.supervise(Home(home), ready)
+
+
+@app.command()
+def down(home: HomeOption = None) -> None:
+    """Stop what `up` started."""
+    place = Home.find(home)
+    stopped = run_state.stop(place, patience_s=up.STOP_S)
+    err.print("stopped" if stopped else f"nothing runs from {place.root}")
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="The text to continue; - reads standard input.")],
+    *,
+    address: AddressOption = None,
+    model: ModelOption = "",
+    cohort: CohortOption = "",
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
+    stop: StopOption = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Continue a text."""
+    sampling = ask.Sampling(
+        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
+    )
+    text = sys.stdin.read() if prompt == "-" else prompt
+    asyncio.run(ask.generate(_gateway(address), text, sampling, as_json=as_json))
+
+
+@app.command()
+def chat(
+    message: Annotated[str | None, typer.Argument(help="One question; a conversation when left out.")] = None,
+    *,
+    system: Annotated[str, typer.Option("--system", help="What the model shall be told first.")] = "",
+    address: AddressOption = None,
+    model: ModelOption = "",
+    cohort: CohortOption = "",
+    max_tokens: MaxTokensOption = None,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
+    stop: StopOption = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a question, or talk."""
+    sampling = ask.Sampling(
+        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
+    )
+    begun = [ask.Message("system", system)] if system else []
+    if message is not None:
+        asyncio.run(ask.chat(_gateway(address), [*begun, ask.user(message)], sampling, as_json=as_json))
+    else:
+        asyncio.run(ask.converse(_gateway(address), begun, sampling))
+
+
+@app.command("convert")
+def convert_command(
+    source: Annotated[Path, typer.Argument(help="A Hugging Face directory, or a GGUF file.")],
+    target: Annotated[
+        Path, typer.Argument(help="The artifact directory to make (from a GGUF: a Hugging Face one).")
+    ],
+) -> None:
+    """Convert a checkpoint to a v2 artifact."""
+    with byte_progress() as progress:
+        if source.suffix == ".gguf":
+            convert.gguf_to_hugging_face(source, target, progress)
+            made = f"{target}: a Hugging Face directory; now: halogen convert {target} ARTIFACT"
+        else:
+            made = convert.to_artifact(source, target, progress)
+    out.print(made)
+
+
+@app.command("publish")
+def publish_command(
+    model: Annotated[str, typer.Argument(help="The name that clients will use.")],
+    artifact: Annotated[Path, typer.Argument(help="An artifact directory, made by `halogen convert`.")],
+    *,
+    cohort: Annotated[str, typer.Option("--cohort", help="stable or canary.")] = "stable",
+    who: Annotated[str, typer.Option("--who", help="For the audit record; the user's name by default.")] = "",
+    why: Annotated[str, typer.Option("--why", help="For the audit record.")] = "halogen publish",
+    expected_revision: Annotated[
+        int | None, typer.Option("--expected-revision", help="Publish only over this revision of the model.")
+    ] = None,
+    reverify: Annotated[bool, typer.Option("--reverify", help="Verify a REJECTED artifact again.")] = False,
+    wait: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait until it is served; 0 does not wait.")
+    ] = 300,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", envvar="HALOGEN_STORE", help="Directory or file:// URL that the loaders read."
+        ),
+    ] = None,
+    address: AddressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve an artifact: copy it to the store, have it verified, name it for a cohort."""
+    if not (artifact / "manifest.json").is_file():
+        raise CommandError(
+            f"{artifact} is no artifact directory; make one with: halogen convert SOURCE {artifact}"
+        )
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    folder = store or _local_store(home)
+    published = asyncio.run(
+        publish.publish(_gateway(address, home), order, artifact, folder, reverify=reverify, wait_s=wait)
+    )
+    if as_json:
+        out.print(json.dumps(published._asdict()), markup=False)
+    else:
+        served = "is served" if wait else "is published"
+        out.print(
+            f"revision {published.revision} of {model}@{cohort} {served}: artifact {published.artifact_id}"
+        )
+
+
+@app.command("status")
+def status(address: AddressOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Show what is served where."""
+    status_command.show(asyncio.run(_read_status(_gateway(address, home))), as_json=as_json)
+
+
+async def _read_status(address: str) -> pb.Status:
+    async with ControlClient(address) as control:
+        return await control.status(timeout_s=10)
+
+
+def _gateway(address: str | None, home: Path | None = None) -> str:
+    """The address asked for, else the local system's, else the usual one."""
+    if address:
+        return address
+    state = run_state.running(Home.find(home))
+    return state.addresses.gateway if state else "127.0.0.1:50051"
+
+
+def _local_store(home: Path | None) -> str:
+    state = run_state.running(Home.find(home))
+    if state is None:
+        raise CommandError("no local system runs from here: give --store, the store that the loaders read")
+    return str(state.store)
+
+
+def run() -> None:
+    """The console script: one line for a failure, never a trace of our own insides."""
+    try:
+        app()
+    except CommandError as failure:
+        _fail(str(failure))
+    except HalogenError as failure:
+        _fail(failure.message)
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+def _fail(line: str) -> None:
+    err.print(f"halogen: {line}", markup=False)
+    raise SystemExit(1)

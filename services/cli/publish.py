@@ -1,0 +1,121 @@
+"""Publishing from the command line: into the store, registered and verified, named as a target, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import NamedTuple
+
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import types_pb2
+from rich.progress import Progress
+
+from services.cli.console import CommandError, byte_progress, err
+from services.cli.control_client import ControlClient, Order
+from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.checkpoint.manifest import Manifest
+
+
+class Published(NamedTuple):
+    model: str
+    cohort: str
+    artifact_id: str
+    revision: int
+
+
+async def register(
+    control: ControlClient,
+    model: str,
+    artifact: Path,
+    store: str,
+    progress: Progress,
+    *,
+    reverify: bool = False,
+) -> str:
+    """Copies an artifact into the store and has it verified; returns its id.
+
+    Raises:
+        CommandError: The artifact was found bad.
+    """
+    artifact_id = await asyncio.to_thread(ArtifactStore.at(store).put, artifact)
+    manifest = (artifact / "manifest.json").read_bytes()
+    bar = progress.add_task("verify and load", total=Manifest.decode(manifest).weights.size_bytes)
+    async with contextlib.aclosing(control.register(model, manifest, reverify=reverify)) as steps:
+        async for step in steps:
+            if step.total_bytes:
+                progress.update(bar, completed=step.done_bytes, total=step.total_bytes)
+            if step.state == pb.ARTIFACT_STATE_REJECTED:
+                raise CommandError(
+                    f"artifact {artifact_id[:12]} is REJECTED: {step.reason}. Mend or copy its files again, "
+                    "then publish it with --reverify"
+                )
+    progress.update(bar, completed=progress.tasks[bar].total)
+    return artifact_id
+
+
+async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> None:
+    """Returns once gateways serve that revision or a later one.
+
+    Raises:
+        CommandError: An engine cannot load it, or the time is over; the line says who is waited for.
+    """
+    last: pb.Status | None = None
+    try:
+        async with asyncio.timeout(timeout_s), contextlib.aclosing(control.watch()) as statuses:
+            async for last in statuses:
+                if _is_serving(last, wanted):
+                    return
+                if failure := _load_failure(last, wanted):
+                    raise CommandError(failure)
+    except TimeoutError:
+        raise CommandError(_who_is_missing(last, wanted, timeout_s)) from None
+
+
+def _is_serving(status: pb.Status, wanted: Published) -> bool:
+    return any(
+        (cohort.model, cohort.cohort) == (wanted.model, wanted.cohort)
+        and cohort.serving_revision >= wanted.revision
+        for cohort in status.cohorts
+    )
+
+
+def _load_failure(status: pb.Status, wanted: Published) -> str | None:
+    """What the engines say, once every engine that tried has failed."""
+    tried = [
+        generation
+        for process in status.processes
+        for generation in process.generations
+        if (generation.model, generation.cohort, generation.revision)
+        == (wanted.model, wanted.cohort, wanted.revision)
+    ]
+    if tried and all(one.state == types_pb2.GENERATION_STATE_FAILED for one in tried):
+        return f"no engine can serve {wanted.model}: {tried[0].error}"
+    return None
+
+
+def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: float) -> str:
+    roles = {process.role for process in status.processes} if status else set()
+    missing = sorted({"engine", "gateway", "loader", "scheduler"} - roles)
+    reason = (
+        f"no {', no '.join(missing)} is registered" if missing else "an engine or a gateway is still loading"
+    )
+    return (
+        f"revision {wanted.revision} of {wanted.model} is published but not served after {timeout_s:.0f} s: "
+        f"{reason}; look at: halogen status"
+    )
+
+
+async def publish(
+    address: str, order: Order, artifact: Path, store: str, *, reverify: bool, wait_s: float
+) -> Published:
+    """The whole way of one artifact; waits until it is served unless `wait_s` is 0."""
+    async with ControlClient(address) as control:
+        with byte_progress() as progress:
+            artifact_id = await register(control, order.model, artifact, store, progress, reverify=reverify)
+        revision = await control.publish(order._replace(artifact_id=artifact_id))
+        published = Published(order.model, order.cohort, artifact_id, revision)
+        if wait_s:
+            with err.status("waiting for the engines and the gateways"):
+                await wait_until_serving(control, published, wait_s)
+        return published

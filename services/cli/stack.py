@@ -1,0 +1,91 @@
+"""The five processes of a system on one machine: etcd, loader, engine, scheduler, gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from services.cli import embedded_etcd, ports
+from services.cli.console import CommandError
+from services.cli.home import Home
+from services.cli.run_state import Addresses
+from services.cli.supervisor import Child, Command
+
+USUAL_PORTS: Final = {"gateway": 50051, "scheduler": 50052, "engine": 50053, "loader": 50054, "etcd": 2379}
+DRAIN_S: Final = 5.0
+PATIENCE_S: Final = DRAIN_S + 5.0
+
+
+def choose_addresses() -> Addresses:
+    """Loopback addresses on the usual ports, where those are free."""
+    return Addresses(**{role: f"127.0.0.1:{ports.choose(port)}" for role, port in USUAL_PORTS.items()})
+
+
+def commands(home: Home, addresses: Addresses) -> list[Command]:
+    """How to start the five, in the order in which they are started."""
+    key = str(home.ticket_key())
+    peers = {
+        "loader": ["--store", str(home.store)],
+        "engine": ["--loader", addresses.loader, "--ticket-key-file", key],
+        "scheduler": ["--ticket-key-file", key],
+        "gateway": ["--scheduler", addresses.scheduler, "--loader", addresses.loader],
+    }
+    etcd_port = int(addresses.etcd.rpartition(":")[2])
+    etcd = embedded_etcd.command(home.etcd_data, etcd_port, ports.choose(etcd_port + 1))
+    environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
+    started = [Command(name="etcd", argv=tuple(etcd), log=home.logs / "etcd.log", environment=environment)]
+    for role, flags in peers.items():
+        common = ["--listen", getattr(addresses, role), "--etcd", addresses.etcd, "--drain-s", str(DRAIN_S)]
+        argv = (sys.executable, "-m", f"services.{role}", "--id", f"{role}-local", *common, *flags)
+        started.append(Command(name=role, argv=argv, log=home.logs / f"{role}.log", environment=environment))
+    return started
+
+
+class Stack:
+    """The processes, running for as long as the scope lasts.
+
+    Args:
+        home: Where they keep their things; made by the caller.
+        addresses: Where they shall listen.
+        say: Told one line each time one of them dies unasked.
+    """
+
+    def __init__(self, home: Home, addresses: Addresses, say: Callable[[str], None]) -> None:
+        self.addresses = addresses
+        for command in (started := commands(home, addresses)):
+            command.log.write_bytes(b"")  # a log tells of one run
+        self.children = [Child(command, say) for command in started]
+        self._supervision: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._supervision = [
+            asyncio.create_task(child.keep_running(), name=f"supervise-{child.name}")
+            for child in self.children
+        ]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        """Ends them against the order of starting: nobody loses what it still calls."""
+        for child in reversed(self.children):
+            await child.end(PATIENCE_S)
+        await asyncio.gather(*self._supervision)
+
+    async def failed(self) -> None:
+        """Returns never; raises CommandError once a process has died too often for the system to stand up."""
+        async with asyncio.TaskGroup() as group:
+            for child in self.children:
+                group.create_task(_raise_when_given_up(child))
+
+
+async def _raise_when_given_up(child: Child) -> None:
+    await child.gave_up.wait()
+    raise CommandError(child.describe_failure())

@@ -1,0 +1,52 @@
+"""What is served where, for people and for scripts."""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import MessageToJson
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import types_pb2
+from rich.table import Table
+
+from services.cli.console import out
+
+
+def show(status: pb.Status, *, as_json: bool) -> None:
+    if as_json:
+        out.print(
+            MessageToJson(
+                status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            ),
+            markup=False,
+        )
+        return
+    out.print(_models(status))
+    out.print(_processes(status))
+
+
+def _models(status: pb.Status) -> Table:
+    table = Table("model", "cohort", "serving", "artifact", "desired", "by", "because", title="Models")
+    for cohort in status.cohorts:
+        serving = str(cohort.serving_revision) if cohort.serving_revision else "not yet"
+        artifact = (cohort.serving_artifact_id or cohort.desired_artifact_id)[:12]
+        desired = str(cohort.desired_revision)
+        table.add_row(cohort.model, cohort.cohort, serving, artifact, desired, cohort.who, cohort.why)
+    return table
+
+
+def _processes(status: pb.Status) -> Table:
+    table = Table("process", "id", "address", "host", "holds", title="Processes")
+    for process in status.processes:
+        table.add_row(process.role, process.id, process.address, process.host, "\n".join(_held(process)))
+    return table
+
+
+def _held(process: pb.ProcessStatus) -> list[str]:
+    lines = [_generation(generation) for generation in process.generations]
+    lines += [artifact_id[:12] for artifact_id in process.artifact_ids]
+    return [*lines, process.placement] if process.placement else lines
+
+
+def _generation(generation: pb.GenerationStatus) -> str:
+    state = types_pb2.GenerationState.Name(generation.state).removeprefix("GENERATION_STATE_")
+    line = f"{generation.model}@{generation.cohort} revision {generation.revision} {state}"
+    return f"{line}: {generation.error}" if generation.error else line

@@ -1,0 +1,201 @@
+"""`halogen up`: the demo model, or a model of one's own, served by five processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import getpass
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from services.cli import ask, convert, demo, publish, run_state
+from services.cli.console import CommandError, byte_progress, err, out
+from services.cli.control_client import ControlClient, Order
+from services.cli.home import Home
+from services.cli.run_state import Addresses
+from services.cli.stack import PATIENCE_S, Stack, choose_addresses
+
+T = TypeVar("T")
+
+START_S: Final = 120.0
+STOP_S: Final = 6 * PATIENCE_S
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Plan(NamedTuple):
+    """What to serve, and what to ask it first."""
+
+    model: str
+    artifact: Path
+    question: str
+
+
+def prepare(home: Home, model: str | None, source: Path | None) -> Plan:
+    """Makes ready what shall be served: the demo model, or `source` (a Hugging Face or an artifact directory).
+
+    Raises:
+        CommandError: Something is missing; the line says what to do.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise CommandError("the engine needs PyTorch: pip install 'halogen-serve[engine]'")
+    home.make()
+    if source is None:
+        return Plan(demo.MODEL, demo.ensure(home).artifact, demo.QUESTION)
+    if not source.is_dir():
+        raise CommandError(f"{source} is no directory; give a Hugging Face directory or a converted artifact")
+    name = model or source.name.lower()
+    if (source / "manifest.json").exists():
+        return Plan(name, source, demo.QUESTION)
+    artifact = home.models / name
+    with byte_progress() as progress:
+        convert.to_artifact(source, artifact, progress)
+    return Plan(name, artifact, demo.QUESTION)
+
+
+async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
+    """Publishes the plan's model as stable unless it stands already, asks its question, prints the answer."""
+    async with ControlClient(addresses.gateway) as control:
+        with byte_progress() as progress:
+            artifact_id = await publish.register(
+                control, plan.model, plan.artifact, str(home.store), progress
+            )
+        wanted = await _published(control, plan.model, artifact_id)
+        with err.status("waiting for the engine and the gateway"):
+            await publish.wait_until_serving(control, wanted, START_S)
+    out.print(f"\n[bold]{plan.question}[/bold]")
+    await ask.chat(
+        addresses.gateway, [ask.user(plan.question)], ask.Sampling(model=plan.model, temperature=0.0)
+    )
+    _print_addresses(addresses)
+
+
+async def _published(control: ControlClient, model: str, artifact_id: str) -> publish.Published:
+    """The standing publish of this artifact, or a new one."""
+    async with contextlib.aclosing(control.watch()) as statuses:
+        status = await anext(statuses)
+    for cohort in status.cohorts:
+        if (cohort.model, cohort.cohort, cohort.desired_artifact_id) == (model, "stable", artifact_id):
+            return publish.Published(model, "stable", artifact_id, cohort.desired_revision)
+    order = Order(model, "stable", artifact_id, who=getpass.getuser(), why="halogen up")
+    return publish.Published(model, "stable", artifact_id, await control.publish(order))
+
+
+def _print_addresses(addresses: Addresses) -> None:
+    out.print()
+    for role in ("gateway", "scheduler", "engine", "loader", "etcd"):
+        out.print(f"{role:<10} {getattr(addresses, role)}")
+    out.print("\nask it more:  halogen chat     what is served:  halogen status     stop it:  halogen down")
+
+
+def serve_in_foreground(home: Home, plan: Plan, *, stop_with_parent: bool) -> None:
+    """Runs the system until Ctrl-C, SIGTERM or a failure to start; leaves nothing behind."""
+    if stop_with_parent:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    asyncio.run(_foreground(home, plan))
+
+
+async def _foreground(home: Home, plan: Plan) -> None:
+    asked = _stop_signal()
+    async with _running_stack(home) as stack:
+        await _unless(asked, stack.failed(), introduce(stack.addresses, home, plan))
+        if not asked.is_set():
+            out.print("Ctrl-C stops it.")
+        await asked.wait()
+        err.print("stopping")
+
+
+async def _supervise(home: Home, ready: int) -> None:
+    asked = _stop_signal()
+    async with _running_stack(home) as stack:
+        with os.fdopen(ready, "w") as pipe:
+            pipe.write(stack.addresses.model_dump_json() + "\n")
+        await asked.wait()
+
+
+def supervise(home: Home, ready: int) -> None:
+    """Runs the system in the background; tells its addresses on descriptor `ready` once it has started."""
+    asyncio.run(_supervise(home, ready))
+
+
+@contextlib.asynccontextmanager
+async def _running_stack(home: Home) -> AsyncIterator[Stack]:
+    with run_state.hold(home):
+        addresses = choose_addresses()
+        async with Stack(home, addresses, lambda line: err.print(line, style="yellow")) as stack:
+            run_state.save(home, addresses)
+            yield stack
+
+
+def _stop_signal() -> asyncio.Event:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, asked.set)
+    return asked
+
+
+async def _unless(
+    asked: asyncio.Event, failure: Coroutine[Any, Any, None], work: Coroutine[Any, Any, None]
+) -> None:
+    """Does `work` to its end, unless a stop is asked for or `failure` raises first."""
+    tasks = [asyncio.ensure_future(one) for one in (asked.wait(), failure, work)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def serve_in_background(home: Home, plan: Plan) -> None:
+    """Starts a supervisor of its own, introduces the model, returns; on failure nothing is left running."""
+    read, write = os.pipe()
+    command = [
+        sys.executable,
+        "-m",
+        "services.cli",
+        "supervise",
+        "--home",
+        str(home.root),
+        "--ready",
+        str(write),
+    ]
+    with (home.logs / "up.log").open("wb") as log:
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(write,),
+        )
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        line = pipe.readline()
+    if not line:
+        words = (home.logs / "up.log").read_text().strip().splitlines() or ["no word"]
+        raise CommandError(f"the supervisor does not start: {words[-1]}")
+    try:
+        asyncio.run(introduce(Addresses.model_validate_json(line), home, plan))
+    except BaseException:
+        run_state.stop(home, patience_s=STOP_S)
+        raise
+
+
+def greet_running(home: Home, plan: Plan) -> bool:
+    """When a system already runs from this home: introduces the model to it and tells so."""
+    state = run_state.running(home)
+    if state is None:
+        return False
+    err.print(f"halogen already runs from {home.root} (process {state.pid})")
+    asyncio.run(introduce(state.addresses, home, plan))
+    return True
