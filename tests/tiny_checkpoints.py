@@ -20,6 +20,7 @@ from services.common.checkpoint.decoder_tensors import decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.layout import TensorSpec
 from services.common.checkpoint.manifest import Manifest
+from services.loader.bfloat16 import to_bfloat16
 from services.loader.conversion import convert
 from services.loader.safetensors_writer import write_safetensors
 
@@ -111,13 +112,12 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.
 
 
 def encode(values: npt.NDArray[np.float32], dtype: DType) -> npt.NDArray[Any]:
-    """float32 in `dtype`; bf16 rounds half to even and comes as uint16."""
+    """float32 in `dtype`; bf16 comes as uint16."""
     if dtype is DType.FP32:
         return values
     if dtype is DType.FP16:
         return values.astype(np.float16)
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return to_bfloat16(values)
 
 
 def write_shards(directory: Path, tensors: dict[str, npt.NDArray[Any]], shards: int = 1) -> None:
