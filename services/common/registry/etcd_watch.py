@@ -52,7 +52,8 @@ async def follow(wire: EtcdWire, keys: KeyRange, position: int) -> AsyncGenerato
                         position = response.events[-1].kv.mod_revision + 1
                         yield response.events
         except (grpc.aio.AioRpcError, HalogenError, TimeoutError) as failure:
-            log.warning("registry_watch_broken", error=str(failure))
+            why = failure.details() if isinstance(failure, grpc.aio.AioRpcError) else str(failure)
+            log.warning("registry_watch_broken", error=why)
             stale = wire.token if is_stale(failure) else ""
         await backoff.pause()
 

@@ -1,0 +1,295 @@
+"""The registry in a real etcd that dies, hangs, loses answers and compacts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from services.common.background import background
+from services.common.errors import Overloaded, Unavailable
+from services.common.registry.etcd import EtcdStore
+from services.common.registry.etcd_wire import Access, EtcdWire
+from services.common.registry.store import Ambiguous, Change, Changes, Put, Snapshot, Store, Unchanged
+
+if TYPE_CHECKING:
+    from tests.unit.registry.conftest import EtcdServer, Relay
+
+    OpenRelay = Callable[[str], contextlib.AbstractAsyncContextManager[Relay]]
+
+
+class Stores:
+    """Opens stores and closes them with the test."""
+
+    def __init__(self) -> None:
+        self._wires: list[EtcdWire] = []
+
+    def open(self, *endpoints: str, timeout_s: float = 5.0, try_timeout_s: float = 1.5) -> EtcdStore:
+        """A store whose current endpoint is the first of `endpoints`."""
+        wire = EtcdWire(Access(endpoints=endpoints), timeout_s=timeout_s, try_timeout_s=try_timeout_s)
+        wire._index = 0
+        self._wires.append(wire)
+        return EtcdStore(wire, "faults/")
+
+    async def close(self) -> None:
+        for wire in self._wires:
+            await wire.close()
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    opened = Stores()
+    yield opened
+    await opened.close()
+
+
+class Follower:
+    """All that one watch told, and the moment when a certain value came."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.snapshots: list[Snapshot] = []
+        self.synced = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def follow(self, store: Store) -> None:
+        async with contextlib.aclosing(store.watch("w/")) as messages:
+            async for message in messages:
+                if isinstance(message, Changes):
+                    self.changes += message.changes
+                else:
+                    self.snapshots.append(message)
+                    self.synced.set()
+                if any(change.key == "w/end" for change in self.changes):
+                    self.ended.set()
+
+
+async def insist(write: Callable[[], Awaitable[object]]) -> None:
+    """Repeats a write until etcd takes it."""
+    while True:
+        with contextlib.suppress(Unavailable):
+            await write()
+            return
+
+
+async def test_a_watch_and_a_lease_live_through_kill_9_and_restart(
+    own_etcd: EtcdServer, stores: Stores
+) -> None:
+    """Every stored write is told once and in order, and the lease is still held."""
+    store, follower = stores.open(own_etcd.endpoint), Follower()
+    async with background(follower.follow(store)), store.lease(5) as lease:
+        await follower.synced.wait()
+        await store.put("lease", b"1", lease.id)
+        for number in range(300):
+            if number == 150:
+                own_etcd.kill()
+                own_etcd.start()
+            with contextlib.suppress(Unavailable):
+                await store.put(f"w/{number:03d}", b"x")
+        await insist(lambda: store.put("w/end", b"x"))
+        await follower.ended.wait()
+        stored = sorted((await store.list("w/")).entries, key=lambda entry: entry.mod_revision)
+        assert len(stored) >= 299
+        assert [entry[:] for entry in stored] == [change[:] for change in follower.changes]
+        assert 1 == len(follower.snapshots)
+        assert not lease.lost.is_set()
+        assert await store.get("lease") is not None
+
+
+async def test_a_watch_waits_for_an_etcd_that_is_not_there_yet(
+    make_etcd: Callable[..., EtcdServer], stores: Stores
+) -> None:
+    """A watch begun before etcd is up gets its snapshot once it is."""
+    server, follower = make_etcd(), Follower()
+    store = stores.open(server.endpoint, timeout_s=0.3)
+    async with background(follower.follow(store)):
+        with pytest.raises(Unavailable) as refused:
+            await store.get("a")
+        assert "REGISTRY_UNAVAILABLE" == refused.value.reason
+        server.start()
+        await follower.synced.wait()
+
+
+async def test_a_lease_is_lost_when_etcd_stays_away(own_etcd: EtcdServer, stores: Stores) -> None:
+    """Without a renewal for its whole time the holder knows that its keys are gone."""
+    store = stores.open(own_etcd.endpoint, timeout_s=0.5)
+    await insist(lambda: store.put("a", b"1"))
+    async with store.lease(1) as lease:
+        own_etcd.kill()
+        await lease.lost.wait()
+
+
+async def test_a_dead_endpoint_is_passed_over(
+    shared_etcd: EtcdServer, stores: Stores, make_etcd: Callable[..., EtcdServer]
+) -> None:
+    """With one of two endpoints dead, every call is answered by the other."""
+    dead = make_etcd()
+    store, follower = stores.open(dead.endpoint, shared_etcd.endpoint), Follower()
+    async with background(follower.follow(store)), store.lease(5) as lease:
+        await follower.synced.wait()
+        await store.put("w/end", b"1", lease.id)
+        await follower.ended.wait()
+
+
+async def test_a_hanging_endpoint_is_left(shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay) -> None:
+    """An endpoint that takes requests and never answers costs one try, then the next one is asked."""
+    async with relay(shared_etcd.endpoint) as hung:
+        store = stores.open(hung.endpoint, shared_etcd.endpoint, try_timeout_s=0.2)
+        await store.put("a", b"1")
+        hung.drop_requests = True
+        entry = await store.get("a")
+        assert entry is not None
+        assert b"1" == entry.value
+
+
+async def test_a_put_whose_answer_was_lost_is_read_back(
+    shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """The write was applied, a read shows it: no doubt is left to the caller."""
+    async with relay(shared_etcd.endpoint) as lossy:
+        store = stores.open(lossy.endpoint, shared_etcd.endpoint, try_timeout_s=0.2)
+        await store.get("a")
+        lossy.drop_answers = True
+        await store.put("a", b"fresh")
+        entry = await store.get("a")
+        assert entry is not None
+        assert b"fresh" == entry.value
+
+
+async def test_a_put_that_was_lost_is_ambiguous(
+    shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """The request may still be under way, so the caller is told of the doubt."""
+    async with relay(shared_etcd.endpoint) as lossy:
+        store = stores.open(lossy.endpoint, shared_etcd.endpoint, try_timeout_s=0.2)
+        await store.get("a")
+        lossy.drop_requests = True
+        with pytest.raises(Ambiguous):
+            await store.put("a", b"never arrives")
+
+
+async def test_a_delete_whose_answer_was_lost_is_read_back(
+    shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """The key is gone, so the delete has been done."""
+    async with relay(shared_etcd.endpoint) as lossy:
+        store = stores.open(lossy.endpoint, shared_etcd.endpoint, try_timeout_s=0.2)
+        await store.put("a", b"1")
+        lossy.drop_answers = True
+        await store.delete("a")
+        assert await store.get("a") is None
+
+
+@pytest.mark.parametrize("lost", ["drop_answers", "drop_requests"])
+async def test_a_guarded_commit_is_applied_once_whatever_was_lost(
+    shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay, lost: str
+) -> None:
+    """A commit that compares a key it writes is sent again, and knows its own earlier try."""
+    async with relay(shared_etcd.endpoint) as lossy:
+        store = stores.open(lossy.endpoint, shared_etcd.endpoint, try_timeout_s=0.2)
+        await store.put("guarded", b"old")
+        seen = await store.get("guarded")
+        assert seen is not None
+        setattr(lossy, lost, True)
+        writes = [Put("guarded", b"new"), Put("beside", b"new")]
+        assert await store.commit([Unchanged("guarded", seen.mod_revision)], writes)
+        assert not await store.commit([Unchanged("guarded", seen.mod_revision)], writes)
+
+
+async def test_an_unguarded_commit_whose_answer_was_lost_is_ambiguous(
+    shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """Sent again it could be applied twice, so the caller is told of the doubt."""
+    async with relay(shared_etcd.endpoint) as lossy:
+        store = stores.open(lossy.endpoint, shared_etcd.endpoint, try_timeout_s=0.2)
+        await store.get("a")
+        lossy.drop_answers = True
+        with pytest.raises(Ambiguous):
+            await store.commit([Unchanged("elsewhere", 0)], [Put("a", b"1")])
+
+
+async def test_a_doubted_commit_that_was_overwritten_is_ambiguous(
+    shared_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """When another has written since, nobody can tell whose commit came first."""
+    other, follower = stores.open(shared_etcd.endpoint), Follower()
+    async with relay(shared_etcd.endpoint) as lossy, background(follower.follow(other)):
+        store = stores.open(lossy.endpoint, shared_etcd.endpoint, try_timeout_s=0.5)
+        await store.delete("w/end")
+        await follower.synced.wait()
+        lossy.drop_answers = True
+
+        async def overwrite() -> None:
+            await follower.ended.wait()
+            await other.put("w/end", b"theirs")
+
+        async with background(overwrite()):
+            with pytest.raises(Ambiguous):
+                await store.commit([Unchanged("w/end", 0)], [Put("w/end", b"ours")])
+
+
+async def test_a_watch_cut_off_resumes_where_it_stopped(
+    own_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """Changes made during a cut come after it, from the history: no second snapshot."""
+    direct, follower = stores.open(own_etcd.endpoint), Follower()
+    async with relay(own_etcd.endpoint) as cable, background(follower.follow(stores.open(cable.endpoint))):
+        await follower.synced.wait()
+        with cut(cable):
+            for number in range(20):
+                await direct.put(f"w/{number:02d}", b"x")
+            await direct.put("w/end", b"x")
+        await follower.ended.wait()
+        assert [*(f"w/{number:02d}" for number in range(20)), "w/end"] == [c.key for c in follower.changes]
+        assert 1 == len(follower.snapshots)
+
+
+async def test_a_watch_behind_compaction_begins_anew(
+    own_etcd: EtcdServer, stores: Stores, relay: OpenRelay
+) -> None:
+    """Where the history since the cut is gone, a fresh snapshot replaces it."""
+    direct, follower = stores.open(own_etcd.endpoint), Follower()
+    async with relay(own_etcd.endpoint) as cable, background(follower.follow(stores.open(cable.endpoint))):
+        await follower.synced.wait()
+        with cut(cable):
+            for number in range(20):
+                await direct.put("w/a", b"%d" % number)
+            revision = (await direct.list("")).revision
+            await asyncio.to_thread(own_etcd.control, "compact", str(revision))
+            follower.synced.clear()
+        await follower.synced.wait()
+        assert [("w/a", b"19")] == [entry[:2] for entry in follower.snapshots[-1].entries]
+        await direct.put("w/end", b"x")
+        await follower.ended.wait()
+        assert ["w/end"] == [change.key for change in follower.changes]
+
+
+async def test_a_full_etcd_refuses_writes_and_serves_reads(
+    make_etcd: Callable[..., EtcdServer], stores: Stores
+) -> None:
+    """NOSPACE is told as what it is, and what is stored can still be read."""
+    server = make_etcd("--quota-backend-bytes=200000")
+    server.start()
+    store = stores.open(server.endpoint)
+    await store.put("small", b"1")
+
+    async def fill() -> None:
+        while True:
+            await store.put("big", b"x" * 10_000)
+
+    with pytest.raises(Overloaded) as refused:
+        await fill()
+    assert "REGISTRY_FULL" == refused.value.reason
+    assert await store.get("small") is not None
+
+
+@contextlib.contextmanager
+def cut(cable: Relay) -> Iterator[None]:
+    """No connection stands or is made while the scope lasts."""
+    cable.refuse = True
+    cable.cut()
+    yield
+    cable.refuse = False

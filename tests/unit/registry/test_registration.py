@@ -1,0 +1,125 @@
+"""A process's own record: always there again."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from services.common.ids import InstanceId, ProcessId
+from services.common.registry import keys
+from services.common.registry.etcd import EtcdStore
+from services.common.registry.etcd_wire import Access, EtcdWire
+from services.common.registry.memory import MemoryStore
+from services.common.registry.records import SchedulerRecord
+from services.common.registry.registration import Registration
+from services.common.registry.store import Store
+from services.common.registry.view import View
+
+if TYPE_CHECKING:
+    from tests.unit.registry.conftest import EtcdServer
+
+KEY = keys.scheduler(ProcessId("s"))
+
+
+def record(term: int) -> SchedulerRecord:
+    return SchedulerRecord(
+        id=ProcessId("s"), instance_id=InstanceId("i"), address="h:1", host="h", start_time="t", term=term
+    )
+
+
+def registration(store: Store, ttl_s: int = 5) -> Registration[SchedulerRecord]:
+    return Registration(store, KEY, ttl_s, record(1))
+
+
+async def until(view: View[SchedulerRecord], term: int) -> None:
+    """Returns when the registered term is `term`."""
+    async with contextlib.aclosing(view.changes()) as changes:
+        async for _ in changes:
+            if KEY in view.records and view.records[KEY].term == term:
+                return
+
+
+async def test_the_record_stands_while_its_scope_lasts(store: Store) -> None:
+    """It comes with the scope and goes with it."""
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view:
+        async with registration(store):
+            await until(view, 1)
+        assert await store.get(KEY) is None
+
+
+async def test_an_update_is_written(store: Store) -> None:
+    """The latest update is what others read."""
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view, registration(store) as mine:
+        await until(view, 1)
+        for term in range(2, 6):
+            mine.update(record(term))
+        assert record(5) == mine.record
+        await until(view, 5)
+
+
+async def test_the_record_comes_back_after_its_lease_was_lost() -> None:
+    """A lost lease is taken anew, with the latest record."""
+    store = MemoryStore()
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view, registration(store) as mine:
+        await until(view, 1)
+        for lease in list(store._leases):
+            store.expire(lease)
+        mine.update(record(2))
+        await until(view, 2)
+
+
+async def test_a_registration_begun_in_an_outage_is_made_after_it() -> None:
+    """Entering does not wait for the registry, and the record is written once it answers."""
+    store = MemoryStore()
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view:
+        with store.outage():
+            scope = contextlib.AsyncExitStack()
+            mine = await scope.enter_async_context(registration(store))
+        async with scope:
+            mine.update(record(2))
+            await until(view, 2)
+
+
+async def test_a_key_deleted_by_another_instance_is_not_ours_to_delete(store: Store) -> None:
+    """When a successor of the same name has taken the key over, our end leaves its record alone."""
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view, registration(store) as successor:
+        await until(view, 1)
+        async with Registration(store, KEY, 5, record(3)):
+            await until(view, 3)
+            successor.update(record(4))
+            await until(view, 4)
+        assert await store.get(KEY) is not None
+
+
+async def test_an_error_of_the_body_passes_as_it_is() -> None:
+    """What the body raises is not wrapped."""
+    with pytest.raises(KeyError):
+        async with registration(MemoryStore()):
+            raise KeyError("mine")
+
+
+async def test_the_record_comes_back_after_etcd_lost_its_lease(own_etcd: EtcdServer) -> None:
+    """etcd is killed, and the lease revoked by an operator after its restart: the record returns."""
+    wire = EtcdWire(Access(endpoints=(own_etcd.endpoint,)))
+    store = EtcdStore(wire, "halogen/")
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view, registration(store, ttl_s=2) as mine:
+        await until(view, 1)
+        own_etcd.kill()
+        own_etcd.start()
+        lease = own_etcd.control("lease", "list").split()[-1]
+        own_etcd.control("lease", "revoke", lease)
+        mine.update(record(2))
+        await until(view, 2)
+    await wire.close()
+
+
+async def test_the_end_does_not_hang_when_etcd_is_gone(own_etcd: EtcdServer) -> None:
+    """Without etcd the scope still ends; the lease will end by itself."""
+    wire = EtcdWire(Access(endpoints=(own_etcd.endpoint,)))
+    store = EtcdStore(wire, "halogen/")
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view, registration(store):
+        await until(view, 1)
+        own_etcd.kill()
+    await wire.close()

@@ -1,0 +1,114 @@
+"""The live mirror of a prefix."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+import structlog
+
+from services.common.ids import ArtifactId, Revision
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.records import Serving
+from services.common.registry.view import View
+
+
+def serving(revision: int) -> Serving:
+    return Serving(revision=Revision(revision), artifact_id=ArtifactId("a"))
+
+
+async def until(view: View[Serving], expected: dict[str, Serving]) -> None:
+    """Returns when the view holds `expected`."""
+    async with contextlib.aclosing(view.changes()) as changes:
+        async for _ in changes:
+            if view.records == expected:
+                return
+
+
+async def test_a_view_holds_what_was_there_and_what_comes() -> None:
+    """Records of before and after its start are in it, decoded; deleted ones are not."""
+    store = MemoryStore()
+    await store.put("serving/m/stable", serving(1).encode())
+    async with View(store, keys.SERVING, Serving) as view:
+        await view.synced()
+        assert {"serving/m/stable": serving(1)} == view.records
+        await store.put("serving/m/canary", serving(2).encode())
+        await until(view, {"serving/m/stable": serving(1), "serving/m/canary": serving(2)})
+        await store.delete("serving/m/stable")
+        await until(view, {"serving/m/canary": serving(2)})
+
+
+async def test_an_unsynced_view_says_so() -> None:
+    """Entering does not wait for the registry, and an empty view is told from one that has heard nothing."""
+    store = MemoryStore()
+    async with View(store, keys.SERVING, Serving) as view:
+        with store.outage():
+            before = view.is_synced
+        await view.synced()
+        assert (False, True) == (before, view.is_synced)
+        assert {} == view.records
+
+
+async def test_changes_begin_at_once_when_synced() -> None:
+    """A consumer that comes late hears of the present before the next change."""
+    async with View(MemoryStore(), keys.SERVING, Serving) as view:
+        await view.synced()
+        async with contextlib.aclosing(view.changes()) as changes:
+            await anext(changes)
+
+
+async def test_changes_of_a_busy_time_come_as_one() -> None:
+    """A consumer that was busy is told once, and finds the latest."""
+    store = MemoryStore()
+    async with View(store, keys.SERVING, Serving) as view, contextlib.aclosing(view.changes()) as changes:
+        await anext(changes)
+        for revision in range(1, 10):
+            await store.put("serving/m/stable", serving(revision).encode())
+        await until(view, {"serving/m/stable": serving(9)})
+        await anext(changes)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(changes)
+
+
+async def test_two_consumers_hear_the_same_changes() -> None:
+    """Each consumer has its own place."""
+    store = MemoryStore()
+    async with View(store, keys.SERVING, Serving) as view:
+        await store.put("serving/m/stable", serving(1).encode())
+        await asyncio.gather(*(until(view, {"serving/m/stable": serving(1)}) for _ in range(2)))
+
+
+@pytest.mark.parametrize("value", [b"not json", b"{}", b'{"revision": "x", "artifact_id": 1}'])
+async def test_a_value_that_is_no_record_is_passed_over(value: bytes) -> None:
+    """It is logged and the last good record stands; other keys are followed as before."""
+    store = MemoryStore()
+    await store.put("serving/m/stable", serving(1).encode())
+    await store.put("serving/x/stable", value)
+    with structlog.testing.capture_logs() as logs:
+        async with View(store, keys.SERVING, Serving) as view:
+            await view.synced()
+            await store.put("serving/m/stable", value)
+            await store.put("serving/n/stable", serving(2).encode())
+            await until(view, {"serving/m/stable": serving(1), "serving/n/stable": serving(2)})
+    events = [(entry["event"], entry["key"]) for entry in logs]
+    invalid = "registry_record_invalid"
+    assert [(invalid, "serving/x/stable"), (invalid, "serving/m/stable")] == events
+
+
+async def test_a_fresh_snapshot_replaces_what_was_there() -> None:
+    """After a gap, keys that vanished meanwhile are gone from the view."""
+    store = MemoryStore()
+    await store.put("serving/m/stable", serving(1).encode())
+    await store.put("serving/n/stable", serving(1).encode())
+    async with View(store, keys.SERVING, Serving) as view:
+        await view.synced()
+        async with store.lease(5) as lease:
+            await store.put("serving/n/stable", serving(2).encode(), lease.id)
+            await until(view, {"serving/m/stable": serving(1), "serving/n/stable": serving(2)})
+            with store.outage():
+                store.expire(lease.id)
+                store.compact()
+            await until(view, {"serving/m/stable": serving(1)})
