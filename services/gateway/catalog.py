@@ -1,0 +1,140 @@
+"""The artifacts whose text side is loaded, kept in step with what is published and served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from services.common.backoff import Backoff
+from services.common.errors import DeadlinePassed, HalogenError, Overloaded, Unavailable
+from services.common.ids import ArtifactId, Cohort, ModelName
+from services.common.registry.records import Serving, Target
+from services.common.registry.view import View
+from services.gateway.routes import Route, Routes
+from services.gateway.text_model import TextModel, TextModelReader
+
+log = structlog.get_logger()
+
+_PASSING = (Unavailable, Overloaded, DeadlinePassed)
+
+
+class ArtifactFiles(Protocol):
+    """Where artifacts' small files come from."""
+
+    async def read(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
+        """The files that a text model is made of; the optional ones only if the artifact has them."""
+        ...
+
+
+class Routed(NamedTuple):
+    route: Route
+    text: TextModel
+
+
+class Catalog:
+    """Loads the text model of every artifact that targets/ or serving/ names, and forgets the others.
+
+    A request keeps the text model that it began with for as long as it runs. An artifact that cannot be loaded
+    is tried again until it can or is no longer named; it is not reported, so nobody is routed to it.
+
+    Args:
+        targets: Mirror of targets/.
+        serving: Mirror of serving/.
+        files: Where artifacts' files come from.
+        reader: Makes text models of them.
+    """
+
+    def __init__(
+        self, targets: View[Target], serving: View[Serving], files: ArtifactFiles, reader: TextModelReader
+    ) -> None:
+        self._views: tuple[View[Target], View[Serving]] = (targets, serving)
+        self._routes = Routes(serving.records, targets.records)
+        self._files = files
+        self._reader = reader
+        self._loaded: dict[ArtifactId, TextModel] = {}
+        self._loading: dict[ArtifactId, asyncio.Task[None]] = {}
+        self._version = 0
+        self._moved = asyncio.Event()
+
+    @property
+    def artifact_ids(self) -> tuple[ArtifactId, ...]:
+        """Artifacts that are loaded, in order."""
+        return tuple(sorted(self._loaded))
+
+    def served(self) -> list[Routed]:
+        """What can be asked for now."""
+        return [
+            Routed(route, self._loaded[route.artifact_id])
+            for route in self._routes.served()
+            if route.artifact_id in self._loaded
+        ]
+
+    def route(self, model: ModelName, cohort: Cohort | None) -> Routed:
+        """Where a request goes; see `Routes.choose`.
+
+        Raises:
+            InvalidRequest, NotFound, Unavailable: It goes nowhere.
+        """
+        route = self._routes.choose(model, cohort)
+        text = self._loaded.get(route.artifact_id)
+        if text is None:
+            raise Unavailable(
+                f"the tokenizer of {route.model}@{route.cohort} is being loaded; try again soon",
+                reason="TOKENIZER_LOADING",
+                retry_after_s=0.5,
+            )
+        return Routed(route, text)
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        """Yields at once, and again after what is loaded or served has changed; several changes may come as one."""
+        seen = -1
+        while True:
+            while self._version == seen:
+                await self._moved.wait()
+            seen = self._version
+            yield
+
+    async def follow(self) -> None:
+        """Keeps in step until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for view in self._views:
+                group.create_task(self._follow(view, group))
+
+    async def _follow(self, view: View[Target] | View[Serving], group: asyncio.TaskGroup) -> None:
+        async for _ in view.changes():
+            self._reconcile(group)
+
+    def _reconcile(self, group: asyncio.TaskGroup) -> None:
+        wanted = self._routes.artifact_ids()
+        for artifact_id in self._loading.keys() - wanted:
+            self._loading.pop(artifact_id).cancel()
+        for artifact_id in self._loaded.keys() - wanted:
+            del self._loaded[artifact_id]
+            log.info("text_model_forgotten", artifact_id=artifact_id)
+        for artifact_id in wanted - self._loaded.keys() - self._loading.keys():
+            self._loading[artifact_id] = group.create_task(self._load(artifact_id))
+        self._tell()
+
+    async def _load(self, artifact_id: ArtifactId) -> None:
+        soon, later = Backoff(), Backoff(first_s=2.0, most_s=60.0)
+        while True:
+            try:
+                files = await self._files.read(artifact_id)
+                text = await asyncio.to_thread(self._reader.read, artifact_id, files)
+            except HalogenError as failure:
+                log.warning("text_model_failed", artifact_id=artifact_id, error=str(failure))
+                await (soon if isinstance(failure, _PASSING) else later).pause()
+            else:
+                break
+        del self._loading[artifact_id]
+        self._loaded[artifact_id] = text
+        log.info("text_model_loaded", artifact_id=artifact_id, context_tokens=text.context_tokens)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._version += 1
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()

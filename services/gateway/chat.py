@@ -1,0 +1,155 @@
+"""Conversations laid out by a model's own chat template, as Hugging Face's tokenizers do it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from services.common.errors import CorruptData, InvalidRequest
+
+_SPECIAL_TOKENS: Final = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+_SHOWN: Final = 300  # characters of a template's own message that are passed on
+
+
+class Message(NamedTuple):
+    role: str
+    content: str
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    It runs in jinja2's immutable sandbox. It belongs to the artifact, so it is trusted not to loop for ever, but
+    not with what it prints.
+
+    Args:
+        source: The template.
+        special_tokens: What it may call bos_token, eos_token and so on.
+        max_chars: Most characters of a prompt that it may lay out.
+
+    Raises:
+        CorruptData: It is not a template.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str], max_chars: int) -> None:
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateError as fault:
+            raise CorruptData(f"the chat template cannot be read: {fault}") from fault
+        self._special_tokens = dict(special_tokens)
+        self._max_chars = max_chars
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt that the messages make, up to where the model answers.
+
+        Raises:
+            InvalidRequest: The template refuses the messages, fails on them or makes too much of them.
+        """
+        conversation = [message._asdict() for message in messages]
+        try:
+            return self._bounded(conversation)
+        except InvalidRequest:
+            raise
+        except Exception as fault:  # a template can raise anything
+            raise InvalidRequest(
+                f"the model's chat template does not take these messages: {str(fault)[:_SHOWN]}",
+                reason="CHAT_TEMPLATE_REFUSED",
+            ) from fault
+
+    def _bounded(self, conversation: list[dict[str, Any]]) -> str:
+        pieces, size = [], 0
+        for piece in self._template.generate(
+            messages=conversation,
+            tools=None,
+            documents=None,
+            add_generation_prompt=True,
+            **self._special_tokens,
+        ):
+            size += len(piece)
+            if size > self._max_chars:
+                raise InvalidRequest(
+                    f"the chat template makes more than {self._max_chars} characters of these messages; shorten them",
+                    reason="PROMPT_TOO_LARGE",
+                )
+            pieces.append(piece)
+        return "".join(pieces)
+
+
+def template_source(tokenizer_config: Mapping[str, Any], template_file: str | None) -> str | None:
+    """The artifact's template: chat_template.jinja, or else the one or the default one in tokenizer_config.json."""
+    configured = tokenizer_config.get("chat_template")
+    if template_file is not None:
+        return template_file
+    if isinstance(configured, list):
+        named = {entry["name"]: entry["template"] for entry in configured}
+        configured = named.get("default")
+    return configured if isinstance(configured, str) else None
+
+
+def special_tokens(*configs: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens that the configurations name, as text; the first that names one decides."""
+    found: dict[str, str] = {}
+    for name in _SPECIAL_TOKENS:
+        for config in configs:
+            value = config.get(name)
+            text = value.get("content") if isinstance(value, dict) else value
+            if isinstance(text, str):
+                found.setdefault(name, text)
+    return found
+
+
+class _Generation(Extension):
+    """Lets ``{% generation %}``, which marks what an assistant said for training, stand for its content."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2's interface
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = _now
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # templates call it so
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Plain JSON: jinja2's own filter escapes for HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _now(pattern: str) -> str:
+    return dt.datetime.now(dt.UTC).astimezone().strftime(pattern)

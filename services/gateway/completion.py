@@ -1,0 +1,215 @@
+"""The way of one request: tokens, ticket, engine, text."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Final
+
+import structlog
+
+from services.common.background import background
+from services.common.completion import Chunk, FinishReason
+from services.common.errors import (
+    Cancelled,
+    HalogenError,
+    InternalError,
+    Overloaded,
+    PreconditionFailed,
+    Unavailable,
+)
+from services.gateway.answer import Answer, Leg
+from services.gateway.answer_text import AnswerText
+from services.gateway.catalog import Catalog
+from services.gateway.deadline import Deadline
+from services.gateway.outbox import Ending, Outbox
+from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
+from services.gateway.request import Request
+from services.gateway.running import Running
+from services.gateway.sampling import Space, resolve
+from services.gateway.stop import StopMatcher
+from services.gateway.ticket_returns import TicketReturns
+
+_TICKET_MISSED: Final = frozenset({"REVISION_RETIRED", "TICKET_FOR_OTHER_INSTANCE"})
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of the configuration.
+
+    Attributes:
+        default_max_tokens: Of an answer whose request does not say.
+        max_prompt_bytes: Of a prompt's text.
+    """
+
+    default_max_tokens: int
+    max_prompt_bytes: int
+
+
+class Completions:
+    """Answers requests.
+
+    Args:
+        catalog: Says where requests go.
+        scheduler: Grants tickets.
+        engines: Redeem them.
+        running: Knows the requests under way.
+        returns: Takes tickets that were not redeemed.
+        limits: Bounds of the configuration.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        scheduler: Scheduler,
+        engines: Engines,
+        running: Running,
+        returns: TicketReturns,
+        limits: Limits,
+    ) -> None:
+        self._catalog = catalog
+        self._scheduler = scheduler
+        self._engines = engines
+        self._running = running
+        self._returns = returns
+        self._limits = limits
+
+    async def stream(self, request: Request, deadline: Deadline) -> AsyncGenerator[Chunk, None]:
+        """Yields the answer; the last chunk, and only that, has a finish_reason.
+
+        When the last chunk comes, everything the request held has been given back and its id is free. Closing
+        the generator, or cancelling its task, ends the request the same way.
+
+        Raises:
+            HalogenError: Instead of a last chunk.
+        """
+        request.check_size(self._limits.max_prompt_bytes)
+        answer, outbox = Answer(request.request_id), Outbox()
+        with _logged(request, answer), self._running.admit(request.request_id, outbox.abort):
+            async with background(self._produce(request, deadline, answer, outbox)):
+                while (batch := await outbox.take()).ending is None:
+                    yield answer.chunk(batch)
+            last = answer.chunk(batch)
+        yield last
+
+    async def _produce(self, request: Request, deadline: Deadline, answer: Answer, outbox: Outbox) -> None:
+        """Fills the outbox and ends it, whatever happens: a failure is the reader's to raise."""
+        structlog.contextvars.bind_contextvars(request_id=request.request_id)
+        try:
+            await self._answer(request, deadline, answer, outbox)
+        except Exception as failure:  # noqa: BLE001  # handed over, not swallowed
+            outbox.fail(failure)
+
+    async def _answer(self, request: Request, deadline: Deadline, answer: Answer, outbox: Outbox) -> None:
+        """Tries once, and once more where the engine turned the ticket down."""
+        leg = await self._bind(request, None)
+        answer.bind(leg)
+        refusal = await self._attempt(request, leg, deadline, answer, outbox)
+        if refusal is None:
+            return
+        log.info("ticket_refused", reason=refusal.reason, error=str(refusal))
+        leg = await self._bind(request, leg)
+        answer.bind(leg)
+        refusal = await self._attempt(request, leg, deadline, answer, outbox)
+        if refusal is not None:
+            raise refusal
+
+    async def _bind(self, request: Request, earlier: Leg | None) -> Leg:
+        """Routes the request; tokenizes it unless that was done for the same artifact."""
+        routed = self._catalog.route(request.model, request.cohort)
+        if earlier and earlier.routed.route.artifact_id == routed.route.artifact_id:
+            return Leg(routed, earlier.tokens)
+        text = routed.text
+        prompt_token_ids = await text.encode(request.prompt)
+        space = Space(len(prompt_token_ids), text.context_tokens, text.vocab_size)
+        tokens = TokenRequest(
+            request_id=request.request_id,
+            artifact_id=routed.route.artifact_id,
+            prompt_token_ids=prompt_token_ids,
+            sampling=resolve(request.sampling, text.defaults, space, self._limits.default_max_tokens),
+        )
+        return Leg(routed, tokens)
+
+    async def _attempt(
+        self, request: Request, leg: Leg, deadline: Deadline, answer: Answer, outbox: Outbox
+    ) -> HalogenError | None:
+        """One ticket. Returns the engine's refusal if another ticket may fare better; nothing has come out then."""
+        text = AnswerText(
+            leg.routed.text.tokenizer.detokenizer(ending=leg.sampling.stop_token_ids),
+            StopMatcher(request.stops),
+        )
+        grant = await self._scheduler.grant(leg.tokens, deadline.remaining_s())
+        try:
+            async with self._engines.generate(leg.tokens, grant, deadline.remaining_s()) as messages:
+                await _relay(messages, answer, text, outbox)
+        except HalogenError as failure:
+            if answer.begun:
+                raise _in_the_middle(failure) from failure
+            if not _is_worth_another_ticket(failure):
+                raise
+            return failure
+        finally:
+            if not answer.begun:
+                self._returns.give_back(grant.ticket.id)
+        return None
+
+
+async def _relay(
+    messages: AsyncIterator[EngineMessage], answer: Answer, text: AnswerText, outbox: Outbox
+) -> None:
+    """Turns the engine's messages into text, up to the end of the answer."""
+    async for message in messages:
+        if not answer.begun:
+            answer.begin(message)
+        piece = text.push(message.token_ids)
+        outbox.add(piece.token_ids, piece.text)
+        if message.finish_reason is not None and piece.matched_stop is None:
+            piece = text.finish()
+            outbox.add(piece.token_ids, piece.text)
+        if piece.matched_stop is not None:
+            return outbox.end(Ending(FinishReason.STOP, piece.matched_stop))
+        if message.finish_reason is not None:
+            return outbox.end(Ending(message.finish_reason))
+        await outbox.room()
+    raise InternalError("the engine ended the answer without saying how; see its log", reason="ENGINE_FAILED")
+
+
+def _is_worth_another_ticket(failure: HalogenError) -> bool:
+    if isinstance(failure, PreconditionFailed):
+        return failure.reason in _TICKET_MISSED
+    return isinstance(failure, Overloaded | Unavailable | Cancelled)
+
+
+def _in_the_middle(failure: HalogenError) -> HalogenError:
+    """An engine that is gone cannot be said to be merely unavailable: half an answer is out."""
+    if isinstance(failure, Unavailable | Cancelled):
+        return InternalError(
+            f"the engine failed in the middle of the answer ({failure.message}); ask again",
+            reason="ENGINE_FAILED",
+        )
+    return failure
+
+
+@contextlib.contextmanager
+def _logged(request: Request, answer: Answer) -> Iterator[None]:
+    """One event for every request that was taken in, however it ends."""
+    start_s, outcome = time.monotonic(), "left"  # a caller that leaves raises nothing that is caught here
+    try:
+        yield
+        outcome = "answered"
+    except HalogenError as failure:
+        outcome = failure.reason
+        raise
+    finally:
+        log.info(
+            "completion_ended",
+            request_id=request.request_id,
+            outcome=outcome,
+            duration_s=round(time.monotonic() - start_s, 6),
+            **dataclasses.asdict(answer.usage),
+        )

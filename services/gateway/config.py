@@ -1,0 +1,41 @@
+"""What a gateway can be told."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from services.common.config import CommaSeparated, HostPort, ProcessConfig
+from services.common.rpc.address import Address
+from services.gateway.completion import Limits
+
+
+def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(str(Address.parse(part)) for part in value)
+
+
+class GatewayConfig(ProcessConfig):
+    """The gateway's settings."""
+
+    role: ClassVar[str] = "gateway"
+
+    listen: HostPort = Field(
+        Address("127.0.0.1", 50051), description="host:port to bind; port 0 takes a free one"
+    )
+    scheduler: HostPort = Field(Address("127.0.0.1", 50052), description="host:port of the scheduler")
+    loader: Annotated[CommaSeparated, AfterValidator(_addresses)] = Field(
+        ("127.0.0.1:50053",),
+        min_length=1,
+        description="host:port of loaders, comma-separated; asked in this order",
+    )
+    default_max_tokens: int = Field(
+        512, ge=1, description="longest answer, in tokens, when a request does not say"
+    )
+    max_prompt_bytes: int = Field(
+        1 << 20, ge=1, le=8 << 20, description="longest prompt text that is taken, in bytes of UTF-8"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(default_max_tokens=self.default_max_tokens, max_prompt_bytes=self.max_prompt_bytes)

@@ -1,0 +1,77 @@
+"""Reads artifacts' small files from a loader, over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from halogen.v1 import loader_pb2 as pb
+from halogen.v1.loader_pb2_grpc import LoaderServiceStub
+
+from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
+from services.common.ids import ArtifactId
+from services.common.rpc.client import ChannelPool
+from services.common.rpc.status import from_rpc_error
+from services.gateway.text_model import OPTIONAL_FILES, REQUIRED_FILES
+
+if TYPE_CHECKING:
+    from halogen.v1.loader_pb2_grpc import LoaderServiceAsyncStub
+
+MAX_FILE_BYTES: Final = 256 << 20
+_READ_S: Final = 30.0
+
+
+class LoaderFiles:
+    """Asks one loader after the other, beginning with the one that answered last.
+
+    Args:
+        channels: Kept by the process.
+        loaders: host:port of each, at least one.
+    """
+
+    def __init__(self, channels: ChannelPool, loaders: Sequence[str]) -> None:
+        self._channels = channels
+        self._loaders = list(loaders)
+
+    async def read(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
+        """The files that a text model is made of; the optional ones only if the artifact has them.
+
+        Raises:
+            HalogenError: What the last loader asked had against it.
+        """
+        failure: HalogenError = Unavailable("no loader is configured; give --loader")
+        for loader in tuple(self._loaders):
+            try:
+                files = await self._read_from(loader, artifact_id)
+            except HalogenError as refusal:
+                failure = refusal
+            else:
+                self._loaders.sort(key=lambda address: address != loader)
+                return files
+        raise failure
+
+    async def _read_from(self, loader: str, artifact_id: ArtifactId) -> Mapping[str, bytes]:
+        stub = LoaderServiceStub(self._channels.get(loader))
+        files = {path: await _read_file(stub, artifact_id, path) for path in REQUIRED_FILES}
+        for path in OPTIONAL_FILES:
+            try:
+                files[path] = await _read_file(stub, artifact_id, path)
+            except NotFound:
+                continue
+        return files
+
+
+async def _read_file(stub: LoaderServiceAsyncStub, artifact_id: ArtifactId, path: str) -> bytes:
+    call = stub.ReadFile(pb.ReadFileRequest(artifact_id=artifact_id, path=path), timeout=_READ_S)
+    content = bytearray()
+    try:
+        async for message in call:
+            content += message.data
+            if len(content) > MAX_FILE_BYTES:
+                raise InvalidRequest(f"{path} of the artifact has more than {MAX_FILE_BYTES} bytes")
+    except grpc.aio.AioRpcError as failure:
+        raise from_rpc_error(failure) from failure
+    finally:
+        call.cancel()
+    return bytes(content)

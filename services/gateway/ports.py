@@ -1,0 +1,60 @@
+"""What a completion needs from the scheduler and from engines, without the wire."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+from services.common.completion import FinishReason, Sampling
+from services.common.ids import ArtifactId, ProcessId, RequestId, TicketId
+from services.common.ticket import Ticket
+
+
+class Grant(NamedTuple):
+    """A ticket, its MAC, and the engine that it is for."""
+
+    ticket: Ticket
+    mac: bytes
+    engine_id: ProcessId
+    engine_address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """A completion as scheduler and engine know it: token ids of one artifact's vocabulary."""
+
+    request_id: RequestId
+    artifact_id: ArtifactId
+    prompt_token_ids: list[int]
+    sampling: Sampling
+
+
+class EngineMessage(NamedTuple):
+    """What one or more engine steps produced; the engine names itself and its artifact in the first and the last."""
+
+    token_ids: tuple[int, ...]
+    engine_id: ProcessId
+    artifact_id: ArtifactId
+    runtime_build: str
+    finish_reason: FinishReason | None
+
+
+class Scheduler(Protocol):
+    """Every method raises errors of the tree; a timeout is in seconds, None waits for ever."""
+
+    async def grant(self, request: TokenRequest, timeout_s: float | None) -> Grant:
+        """Waits for the request's turn."""
+        ...
+
+    async def release(self, ticket_id: TicketId, timeout_s: float) -> None:
+        """Returns a ticket that will not be redeemed; no error if it was."""
+
+
+class Engines(Protocol):
+    def generate(
+        self, request: TokenRequest, grant: Grant, timeout_s: float | None
+    ) -> AbstractAsyncContextManager[AsyncIterator[EngineMessage]]:
+        """Redeems the grant. Leaving the scope ends the generation; iterating raises errors of the tree."""
+        ...

@@ -1,0 +1,97 @@
+"""Which model@cohort a request goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.records import Serving, Target
+
+
+class Route(NamedTuple):
+    """What answers: an artifact under the revision by which it came to serve."""
+
+    model: ModelName
+    cohort: Cohort
+    revision: Revision
+    artifact_id: ArtifactId
+
+
+class Routes:
+    """What is served, and what shall be.
+
+    Args:
+        serving: Mirror of serving/.
+        targets: Mirror of targets/.
+    """
+
+    def __init__(self, serving: Mapping[str, Serving], targets: Mapping[str, Target]) -> None:
+        self._serving = serving
+        self._targets = targets
+
+    def served(self) -> list[Route]:
+        """Everything that serving/ names, in order."""
+        return [
+            Route(*keys.split_cohort_key(key), record.revision, record.artifact_id)
+            for key, record in sorted(self._serving.items())
+        ]
+
+    def artifact_ids(self) -> set[ArtifactId]:
+        """Everything that is served or shall be."""
+        records: Iterable[Serving | Target] = (*self._serving.values(), *self._targets.values())
+        return {record.artifact_id for record in records}
+
+    def choose(self, model: ModelName, cohort: Cohort | None) -> Route:
+        """The route of a request.
+
+        Args:
+            model: Empty for the only one that is served.
+            cohort: None for stable or, where that is not served, the only one there is.
+
+        Raises:
+            InvalidRequest: No model is named, and there are several.
+            NotFound: The model or cohort was never published.
+            Unavailable: It is published but not served yet.
+        """
+        routes = self._of_model(model or self._only_model())
+        by_cohort = {route.cohort: route for route in routes}
+        if cohort is not None and cohort not in by_cohort:
+            raise self._not_served(routes[0].model, cohort)
+        return by_cohort.get(cohort or Cohort.STABLE, routes[0])
+
+    def _of_model(self, model: ModelName) -> list[Route]:
+        routes = [route for route in self.served() if route.model == model]
+        if not routes:
+            raise self._not_served(model, None)
+        return routes
+
+    def _only_model(self) -> ModelName:
+        names = {route.model for route in self.served()}
+        if not names and self._targets:
+            raise _not_yet("no model is served yet")
+        if not names:
+            raise NotFound("no model is published; publish one: halogen publish", reason="MODEL_NOT_FOUND")
+        if len(names) > 1:
+            raise InvalidRequest(
+                f"several models are served: name one of {_listed(names)}", reason="MODEL_NOT_NAMED"
+            )
+        return names.pop()
+
+    def _not_served(self, model: ModelName, cohort: Cohort | None) -> HalogenError:
+        name = f"{model[:64]}@{cohort}" if cohort else f"model {model[:64]!r}"
+        aimed_at = [keys.split_cohort_key(key) for key in self._targets]
+        if any(model == aimed and cohort in (None, of) for aimed, of in aimed_at):
+            return _not_yet(f"{name} is published and not served yet: no engine has it ready")
+        served = _listed(f"{route.model}@{route.cohort}" for route in self.served())
+        return NotFound(f"{name} is not served here; there is {served}", reason="MODEL_NOT_FOUND")
+
+
+def _not_yet(what: str) -> Unavailable:
+    return Unavailable(f"{what}; try again soon", reason="MODEL_NOT_SERVED_YET", retry_after_s=1.0)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing yet"

@@ -1,0 +1,82 @@
+"""The gateway's life, from its configuration to its end."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AsyncExitStack
+from typing import Final
+
+from halogen.v1 import control_pb2_grpc, inference_pb2_grpc
+
+from services.common.background import background
+from services.common.lifecycle import Stop
+from services.common.process import Identity, Started
+from services.common.registry import keys
+from services.common.registry.records import GatewayRecord, Serving, Target
+from services.common.registry.registration import Registration
+from services.common.registry.store import Store
+from services.common.registry.view import View
+from services.common.rpc.client import ChannelPool
+from services.common.rpc.server import RpcServer
+from services.gateway.catalog import Catalog
+from services.gateway.completion import Completions
+from services.gateway.config import GatewayConfig
+from services.gateway.control import Control
+from services.gateway.control_servicer import ControlServicer
+from services.gateway.engine_client import EngineClients
+from services.gateway.loader_client import LoaderFiles
+from services.gateway.running import Running
+from services.gateway.scheduler_client import SchedulerClient
+from services.gateway.servicer import InferenceServicer
+from services.gateway.status import StatusViews
+from services.gateway.text_model import TextModelReader
+from services.gateway.ticket_returns import TicketReturns
+from services.gateway.verifier import LoaderVerifier
+
+SERVICES: Final = ("halogen.v1.InferenceService", "halogen.v1.ControlService")
+
+
+async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Started) -> None:
+    """Serves until `stop` is asked for, then finishes what runs."""
+    async with AsyncExitStack() as scope:
+        channels = await scope.enter_async_context(ChannelPool())
+        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
+        serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
+        files = LoaderFiles(channels, config.loader)
+        catalog = Catalog(targets, serving, files, TextModelReader(config.max_prompt_bytes))
+        await scope.enter_async_context(background(catalog.follow()))
+        scheduler = SchedulerClient(channels.get(str(config.scheduler)))
+        returns = await scope.enter_async_context(TicketReturns(scheduler))
+        running = Running()
+        completions = Completions(
+            catalog=catalog,
+            scheduler=scheduler,
+            engines=EngineClients(channels),
+            running=running,
+            returns=returns,
+            limits=config.limits,
+        )
+        server = RpcServer(SERVICES)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(
+            InferenceServicer(completions, catalog, running), server.grpc_server
+        )
+        views = await scope.enter_async_context(StatusViews(store, targets, serving))
+        control = Control(store, LoaderVerifier(channels, config.loader).verify)
+        control_pb2_grpc.add_ControlServiceServicer_to_server(
+            ControlServicer(control, views), server.grpc_server
+        )
+        bound = await server.start(config.listen)
+        scope.push_async_callback(server.stop, config.drain_s)
+        record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound)))
+        registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
+        await scope.enter_async_context(registration)
+        await scope.enter_async_context(background(_report(catalog, registration, server)))
+        started(bound)
+        await stop.wait()
+
+
+async def _report(catalog: Catalog, registration: Registration[GatewayRecord], server: RpcServer) -> None:
+    """Tells the registry which artifacts are loaded, and health clients whether anything can be asked for."""
+    async for _ in catalog.changes():
+        registration.update(registration.record.model_copy(update={"artifact_ids": catalog.artifact_ids}))
+        await server.set_ready(bool(catalog.served()))
