@@ -18,6 +18,7 @@ from services.common.rpc.in_flight import InFlight
 from services.common.rpc.options import SERVER_OPTIONS
 from services.common.rpc.status import StatusInterceptor
 
+_LAST_PUSH_S: Final = 0.2  # for watchers to hear that this server no longer serves
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -66,4 +67,4 @@ class RpcServer:
         await self._health.enter_graceful_shutdown()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._in_flight.wait_idle(), drain_s)
-        await self.grpc_server.stop(0)
+        await self.grpc_server.stop(_LAST_PUSH_S)

@@ -1,0 +1,46 @@
+"""What all tests share: the demo model, and a look for what a test leaves running."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.cli import demo
+from services.cli.home import Home
+
+REPOSITORY = Path(__file__).parents[1]
+MODELS = Path(__file__).parent / "models"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> demo.DemoModel:
+    """SmolLM2-135M-Instruct, as a Hugging Face directory and as an artifact; fetched once per checkout."""
+    root = os.environ.get("HALOGEN_TEST_HOME") or REPOSITORY / ".halogen"
+    return demo.ensure(Home(Path(root)))
+
+
+@pytest.fixture(scope="session")
+def smollm2_artifact(smollm2: demo.DemoModel) -> Path:
+    return smollm2.artifact
+
+
+@pytest.fixture(autouse=True)
+def _look_for_leaks(request: pytest.FixtureRequest) -> None:
+    """Every asynchronous test ends with no task of its own running."""
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("no_leaked_tasks")
+
+
+@pytest.fixture
+async def no_leaked_tasks() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    running = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if running:  # grpc's own tasks end a few turns of the loop after the call that they served
+        _, running = await asyncio.wait(running, timeout=5)
+    assert set() == running, "the test ends while tasks are running"
