@@ -1,0 +1,69 @@
+"""One piece of work that many wait for: everybody hears its progress and its end, nobody's leaving stops it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Generic, NamedTuple, TypeVar
+
+R = TypeVar("R")
+
+
+class Done(NamedTuple):
+    """How far the work is, in bytes."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+class Flight(Generic[R]):
+    """The work's progress and outcome; all methods belong to the event loop."""
+
+    def __init__(self) -> None:
+        self._done = Done(0, 0)
+        self._outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._followers: set[asyncio.Event] = set()
+
+    def expect(self, total_bytes: int) -> None:
+        self._tell(Done(self._done.done_bytes, total_bytes))
+
+    def advance(self, by_bytes: int) -> None:
+        self._tell(Done(self._done.done_bytes + by_bytes, self._done.total_bytes))
+
+    def finish(self, result: R) -> None:
+        self._outcome.set_result(result)
+        self._tell(self._done)
+
+    def fail(self, failure: BaseException) -> None:
+        self._outcome.set_exception(failure)
+        self._outcome.exception()  # seen here: that nobody follows is no fault
+        self._tell(self._done)
+
+    @property
+    def is_over(self) -> bool:
+        return self._outcome.done()
+
+    @property
+    def follower_count(self) -> int:
+        return len(self._followers)
+
+    async def follow(self) -> AsyncGenerator[Done, None]:
+        """Yields the progress now and after every change, the latest for a slow reader, until the work ends."""
+        changed = asyncio.Event()
+        self._followers.add(changed)
+        try:
+            while not self.is_over:
+                changed.clear()
+                yield self._done
+                await changed.wait()
+        finally:
+            self._followers.discard(changed)
+
+    def result(self) -> R:
+        """What came of it, once it is over; raises what it failed with."""
+        return self._outcome.result()
+
+    def _tell(self, done: Done) -> None:
+        self._done = done
+        for follower in self._followers:
+            follower.set()

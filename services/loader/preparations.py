@@ -1,0 +1,173 @@
+"""Artifacts made ready for engines: each read, verified and placed once, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.header import Header
+from services.common.errors import HalogenError, InternalError
+from services.common.ids import ArtifactId
+from services.loader.flight import Done, Flight
+from services.loader.place import Place
+from services.loader.reservation import Reservation
+from services.loader.residents import Prepared, Residents
+from services.loader.room import Room
+from services.loader.stoppable import run_stoppable
+from services.loader.verified_artifact import read_header, verify_small_files
+from services.loader.weight_load import WeightLoad
+
+log = structlog.get_logger()
+
+
+class Preparations:
+    """Single flight per artifact, one read at a time; a scope that leaves no memory behind.
+
+    Args:
+        store: Where artifacts lie.
+        places: Where weights may go, best first.
+        threads: How many blocks are read at a time.
+        keep_s: How long an artifact stays in memory for certain after somebody asked for it.
+        clock_s: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        places: Sequence[Place],
+        *,
+        threads: int,
+        keep_s: float,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._places = tuple(places)
+        self._threads = threads
+        self._clock_s = clock_s
+        self._flights: dict[ArtifactId, Flight[Prepared]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._group = asyncio.TaskGroup()
+        self._disk = asyncio.Lock()  # two reads at a time would only slow each other down
+        self._residents = Residents(keep_s)
+        self._room = Room(self._places, self._residents, self._drop, clock_s)
+        self.changed = asyncio.Event()  # set when artifact_ids or placement may have changed
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await self._group.__aexit__(kind, value, trace)
+        finally:
+            for prepared in list(self._residents):
+                self._residents.remove(prepared.artifact_id).holding.release()
+            for place in self._places:
+                place.close()
+
+    @property
+    def artifact_ids(self) -> tuple[ArtifactId, ...]:
+        """Those in memory."""
+        return self._residents.artifact_ids
+
+    @property
+    def placement(self) -> str:
+        """Where weights last went and why, for people."""
+        return self._room.placement
+
+    async def prepare(self, artifact_id: ArtifactId) -> AsyncGenerator[Done | Prepared, None]:
+        """Yields progress, then the prepared artifact; at once when it is there already.
+
+        Raises:
+            NotFound: The store does not have it.
+            CorruptData: A byte of it is wrong; nothing of it is kept.
+            Overloaded: There is no room for it.
+        """
+        if prepared := self._present(artifact_id):
+            yield prepared
+            return
+        flight = self._flights.get(artifact_id) or self._take_off(artifact_id)
+        async with contextlib.aclosing(flight.follow()) as progress:
+            async for done in progress:
+                yield done
+        yield flight.result()
+
+    def _present(self, artifact_id: ArtifactId) -> Prepared | None:
+        prepared = self._residents.ask(artifact_id, self._clock_s())
+        if prepared is None or Path(prepared.holding.mapped_path).exists():
+            return prepared
+        log.warning("resident_vanished", artifact_id=artifact_id, place=prepared.holding.kind)
+        self._drop(prepared)
+        return None
+
+    def _drop(self, prepared: Prepared) -> None:
+        self._residents.remove(prepared.artifact_id).holding.release()
+        self.changed.set()
+
+    def _take_off(self, artifact_id: ArtifactId) -> Flight[Prepared]:
+        flight = self._flights[artifact_id] = Flight()
+        task = self._group.create_task(self._fly(artifact_id, flight), name=f"prepare-{artifact_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return flight
+
+    async def _fly(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> None:
+        try:
+            async with self._disk:
+                prepared = await self._load(artifact_id, flight)
+            self._residents.add(prepared, self._clock_s())
+            flight.finish(prepared)
+        except HalogenError as failure:
+            log.warning("checkpoint_refused", artifact_id=artifact_id, error=str(failure))
+            flight.fail(failure)
+        except asyncio.CancelledError:
+            flight.fail(InternalError("the loader is ending"))
+            raise
+        except Exception as failure:  # must reach those who wait, whatever it is
+            log.exception("checkpoint_failed", artifact_id=artifact_id)
+            flight.fail(failure)
+        finally:
+            del self._flights[artifact_id]
+            self.changed.set()
+
+    async def _load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
+        stored = await asyncio.to_thread(self._store.open, artifact_id)
+        flight.expect(stored.manifest.total_bytes)
+        log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
+        flight.advance(await asyncio.to_thread(verify_small_files, stored))
+        header = await asyncio.to_thread(read_header, stored)
+        reservation = await self._room.reserve(artifact_id, header.file_bytes)
+        return await self._fill(stored, header, reservation, flight)
+
+    async def _fill(
+        self, stored: StoredArtifact, header: Header, reservation: Reservation, flight: Flight[Prepared]
+    ) -> Prepared:
+        loop = asyncio.get_running_loop()
+
+        def load(stop: threading.Event) -> Prepared:
+            def advance(by_bytes: int) -> None:
+                loop.call_soon_threadsafe(flight.advance, by_bytes)
+
+            holding = WeightLoad(stored, header, reservation).run(self._threads, advance, stop)
+            return Prepared(
+                artifact_id=stored.manifest.id,
+                path=stored.manifest.weights.path,
+                identity=header.identity,
+                holding=holding,
+                huge_pages=reservation.huge_pages,
+            )
+
+        return await run_stoppable(load, lambda prepared: prepared.holding.release())

@@ -1,0 +1,82 @@
+"""Which artifacts lie in memory, when each was last asked for, and which may go when room is short."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from services.common.ids import ArtifactId
+from services.loader.place import Holding, PlaceKind
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An artifact whose every byte was verified.
+
+    Attributes:
+        identity: Of its weights: hex sha256 over header and digest table.
+        path: Of its weights, within the artifact.
+    """
+
+    artifact_id: ArtifactId
+    path: str
+    identity: str
+    holding: Holding
+    huge_pages: bool
+
+
+@dataclasses.dataclass(slots=True)
+class _Resident:
+    prepared: Prepared
+    asked_at_s: float
+
+
+class Residents:
+    """The prepared artifacts.
+
+    Args:
+        keep_s: One asked for within so many seconds is never a victim: an engine may be about to map it.
+    """
+
+    def __init__(self, keep_s: float) -> None:
+        self._keep_s = keep_s
+        self._by_id: dict[ArtifactId, _Resident] = {}
+
+    def __iter__(self) -> Iterator[Prepared]:
+        return (resident.prepared for resident in self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def artifact_ids(self) -> tuple[ArtifactId, ...]:
+        return tuple(sorted(self._by_id))
+
+    def add(self, prepared: Prepared, now_s: float) -> None:
+        assert prepared.artifact_id not in self._by_id
+        self._by_id[prepared.artifact_id] = _Resident(prepared, now_s)
+
+    def ask(self, artifact_id: ArtifactId, now_s: float) -> Prepared | None:
+        """The artifact if it is here; it then counts as asked for now."""
+        resident = self._by_id.get(artifact_id)
+        if resident is None:
+            return None
+        resident.asked_at_s = now_s
+        return resident.prepared
+
+    def victim(self, kind: PlaceKind, now_s: float) -> Prepared | None:
+        """Of those in such a place that nobody has asked for lately, the one asked for longest ago."""
+        idle = [
+            resident
+            for resident in self._by_id.values()
+            if resident.prepared.holding.kind is kind and now_s - resident.asked_at_s >= self._keep_s
+        ]
+        oldest = min(idle, key=lambda resident: resident.asked_at_s, default=None)
+        return oldest.prepared if oldest else None
+
+    def remove(self, artifact_id: ArtifactId) -> Prepared:
+        return self._by_id.pop(artifact_id).prepared
+
+    def held_bytes(self, kind: PlaceKind) -> int:
+        """Bytes of the files in such a place."""
+        return sum(prepared.holding.size_bytes for prepared in self if prepared.holding.kind is kind)

@@ -1,0 +1,89 @@
+"""A loader's life: sweep, serve, tell the registry, leave no memory behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Final
+
+import structlog
+from halogen.v1.loader_pb2_grpc import add_LoaderServiceServicer_to_server
+
+from services.common.background import background
+from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.lifecycle import Stop
+from services.common.process import Identity, Started
+from services.common.registry import keys
+from services.common.registry.records import LoaderRecord
+from services.common.registry.registration import Registration
+from services.common.registry.store import Store
+from services.common.rpc.address import Address
+from services.common.rpc.server import RpcServer
+from services.loader.config import LoaderConfig
+from services.loader.conversions import Conversions
+from services.loader.places import choose_places, sweep_places
+from services.loader.preparations import Preparations
+from services.loader.servicer import LoaderServicer
+
+SERVICE: Final = "halogen.v1.LoaderService"
+
+log = structlog.get_logger()
+
+
+async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started) -> None:
+    """Serves until `stop` is asked for."""
+    artifacts = ArtifactStore.at(config.store)
+    places = choose_places(config.only_place, config.weights_dir, config.cache_dir)
+    sweep_places(places)
+    async with Preparations(
+        artifacts, places, threads=config.read_threads, keep_s=config.keep_s
+    ) as preparations:
+        server = RpcServer([SERVICE])
+        servicer = LoaderServicer(artifacts, preparations, Conversions(artifacts, config.convert_root))
+        add_LoaderServiceServicer_to_server(servicer, server.grpc_server)
+        bound = await server.start(config.listen)
+        try:
+            await _tell_readiness(artifacts, server)
+            async with (
+                _registered(config, store, bound, preparations),
+                background(_watch_store(artifacts, server, config.store_check_s)),
+            ):
+                started(bound)
+                await stop.wait()
+        finally:
+            await asyncio.shield(server.stop(config.drain_s))
+
+
+@contextlib.asynccontextmanager
+async def _registered(
+    config: LoaderConfig, store: Store, bound: Address, preparations: Preparations
+) -> AsyncIterator[None]:
+    """Keeps loaders/{id} telling what this loader holds."""
+    record = LoaderRecord(**dataclasses.asdict(Identity.of(config, bound)), placement=preparations.placement)
+
+    async def tell(registration: Registration[LoaderRecord]) -> None:
+        while True:
+            await preparations.changed.wait()
+            preparations.changed.clear()
+            now = {"placement": preparations.placement, "artifact_ids": preparations.artifact_ids}
+            registration.update(registration.record.model_copy(update=now))
+
+    key = keys.loader(config.process_id)
+    async with (
+        Registration(store, key, config.lease_ttl_s, record) as registration,
+        background(tell(registration)),
+    ):
+        yield
+
+
+async def _watch_store(artifacts: ArtifactStore, server: RpcServer, every_s: float) -> None:
+    """Looks again and again: a file system that comes or goes tells nobody."""
+    while True:
+        await asyncio.sleep(every_s)
+        await _tell_readiness(artifacts, server)
+
+
+async def _tell_readiness(artifacts: ArtifactStore, server: RpcServer) -> None:
+    await server.set_ready(await asyncio.to_thread(lambda: artifacts.is_reachable))

@@ -1,0 +1,74 @@
+"""LoaderService on the wire: requests to nouns and back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc
+from halogen.v1 import loader_pb2 as pb
+from halogen.v1 import loader_pb2_grpc as rpc
+
+from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.ids import ArtifactId
+from services.loader.conversions import Conversions
+from services.loader.flight import Done
+from services.loader.preparations import Preparations
+from services.loader.residents import Prepared
+from services.loader.small_reads import read_small
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class LoaderServicer(rpc.LoaderServiceServicer):
+    """Translates; decides nothing."""
+
+    def __init__(self, store: ArtifactStore, preparations: Preparations, conversions: Conversions) -> None:
+        self._store = store
+        self._preparations = preparations
+        self._conversions = conversions
+
+    async def PrepareArtifact(
+        self, request: pb.PrepareArtifactRequest, context: Context
+    ) -> AsyncIterator[pb.PrepareArtifactResponse]:
+        async with contextlib.aclosing(self._preparations.prepare(ArtifactId(request.artifact_id))) as told:
+            async for step in told:
+                yield _to_response(step)
+
+    async def ReadFile(
+        self, request: pb.ReadFileRequest, context: Context
+    ) -> AsyncIterator[pb.ReadFileResponse]:
+        chunks = read_small(self._store, ArtifactId(request.artifact_id), request.path)
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                yield pb.ReadFileResponse(data=bytes(chunk))
+
+    async def ConvertCheckpoint(
+        self, request: pb.ConvertCheckpointRequest, context: Context
+    ) -> AsyncIterator[pb.ConvertCheckpointResponse]:
+        async with contextlib.aclosing(self._conversions.convert(request.source)) as told:
+            async for step in told:
+                if isinstance(step, Done):
+                    yield pb.ConvertCheckpointResponse(
+                        done_bytes=step.done_bytes, total_bytes=step.total_bytes
+                    )
+                else:
+                    yield pb.ConvertCheckpointResponse(artifact_id=step)
+
+
+def _to_response(step: Done | Prepared) -> pb.PrepareArtifactResponse:
+    if isinstance(step, Done):
+        progress = pb.PrepareProgress(done_bytes=step.done_bytes, total_bytes=step.total_bytes)
+        return pb.PrepareArtifactResponse(progress=progress)
+    file = pb.PreparedFile(
+        path=step.path,
+        mapped_path=step.holding.mapped_path,
+        size_bytes=step.holding.size_bytes,
+        identity=step.identity,
+        place=step.holding.kind.value,
+        huge_pages=step.huge_pages,
+    )
+    return pb.PrepareArtifactResponse(
+        prepared=pb.PreparedArtifact(artifact_id=step.artifact_id, files=[file])
+    )

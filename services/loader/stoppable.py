@@ -1,0 +1,29 @@
+"""Blocking work in a thread that can be called off but never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+R = TypeVar("R")
+
+
+async def run_stoppable(work: Callable[[threading.Event], R], undo: Callable[[R], None]) -> R:
+    """Runs `work` in a thread; a cancelled caller sets its event and waits until it has returned.
+
+    Args:
+        work: Gets the event, and may look at it.
+        undo: Gives back what the work returned, if by then nobody wants it.
+    """
+    stop = threading.Event()
+    running = asyncio.get_running_loop().run_in_executor(None, work, stop)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([running])
+        if running.exception() is None:
+            undo(running.result())
+        raise

@@ -1,0 +1,67 @@
+"""An artifact's files read for the first time: nothing is believed that no digest vouches for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from services.common.checkpoint.artifact_store import StoredArtifact
+from services.common.checkpoint.digest import sha256_hex
+from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
+from services.common.checkpoint.manifest import ManifestFile
+from services.common.errors import CorruptData
+
+
+def verify_small(content: bytes, file: ManifestFile) -> bytes:
+    """Returns `content` if it is the file that the manifest names.
+
+    Raises:
+        CorruptData: It is not.
+    """
+    if len(content) != file.size_bytes or sha256_hex(content) != file.sha256:
+        raise _mismatch(file, "does not match the manifest")
+    return content
+
+
+def verify_small_files(stored: StoredArtifact) -> int:
+    """Checks every file but the weights; returns their bytes.
+
+    Raises:
+        CorruptData: One is missing or wrong.
+    """
+    for file in stored.manifest.small_files:
+        _check_size(stored.path(file), file)
+        verify_small(stored.path(file).read_bytes(), file)
+    return sum(file.size_bytes for file in stored.manifest.small_files)
+
+
+def read_header(stored: StoredArtifact) -> Header:
+    """The header of the weights, vouched for by the manifest.
+
+    Raises:
+        CorruptData: It is ill-formed, not the manifest's, or the file has another size.
+        InvalidRequest: The file is of another format or version.
+    """
+    file = stored.manifest.weights
+    path = stored.path(file)
+    _check_size(path, file)
+    with path.open("rb") as weights:
+        start = weights.read(PREAMBLE.size)
+        header = Header.decode(start + weights.read(header_bytes(start) - len(start)))
+    if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
+        raise _mismatch(file, "has another header than the manifest names")
+    return header
+
+
+def _check_size(path: Path, file: ManifestFile) -> None:
+    try:
+        found = path.lstat().st_size
+    except FileNotFoundError:
+        raise _mismatch(file, "is missing") from None
+    if found != file.size_bytes:
+        raise _mismatch(file, f"has {found} bytes, not {file.size_bytes}")
+
+
+def _mismatch(file: ManifestFile, what: str) -> CorruptData:
+    return CorruptData(
+        f"{file.path} {what}; fetch or convert the artifact again", metadata={"file": file.path}
+    )

@@ -1,0 +1,69 @@
+"""One weight file from the store into a reservation: header, then every block verified, then immutable."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from services.common.checkpoint.artifact_store import StoredArtifact
+from services.common.checkpoint.digest import split_blocks
+from services.common.checkpoint.header import Header
+from services.loader.block_reader import BlockReader
+from services.loader.place import Holding
+from services.loader.reservation import Reservation
+from services.loader.sink import Sink
+
+log = structlog.get_logger()
+
+
+class WeightLoad(NamedTuple):
+    """The file of `stored` that `header`, verified already, describes, and room as large as it."""
+
+    stored: StoredArtifact
+    header: Header
+    reservation: Reservation
+
+    def run(self, threads: int, progress: Callable[[int], None], stop: threading.Event) -> Holding:
+        """Fills the reservation and publishes it; discards it after any failure.
+
+        Args:
+            threads: How many blocks are read at a time.
+            progress: Told the length of every part that has been written.
+            stop: Ends the work early.
+
+        Raises:
+            CorruptData: A block does not match its digest.
+            Cancelled: `stop` was set.
+        """
+        started = time.monotonic()
+        reader = BlockReader(self.stored.path(self.stored.manifest.weights), self.header, threads)
+        try:
+            _write_header(self.header, self.reservation.sink)
+            progress(self.header.data_offset)
+            reader.read_into(self.reservation.sink, progress, stop)
+        except BaseException:
+            self.reservation.discard()
+            raise
+        self._log(time.monotonic() - started, reader.is_direct)
+        return self.reservation.publish()
+
+    def _log(self, seconds: float, is_direct: bool) -> None:
+        log.info(
+            "checkpoint_read",
+            artifact_id=self.stored.manifest.id,
+            size_bytes=self.header.file_bytes,
+            seconds=round(seconds, 3),
+            gb_per_s=round(self.header.file_bytes / seconds / 1e9, 2),
+            direct=is_direct,
+        )
+
+
+def _write_header(header: Header, sink: Sink) -> None:
+    encoded = header.encode()
+    for begin, end in split_blocks(len(encoded)):
+        with sink.window(begin, end) as window:
+            window[:] = encoded[begin:end]
