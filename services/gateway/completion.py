@@ -23,7 +23,7 @@ from services.common.errors import (
 from services.gateway.answer import Answer, Leg
 from services.gateway.answer_text import AnswerText
 from services.gateway.catalog import Catalog
-from services.gateway.deadline import Deadline
+from services.common.deadline import Deadline
 from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
 from services.gateway.request import Request

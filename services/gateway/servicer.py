@@ -16,7 +16,7 @@ from services.gateway.catalog import Catalog
 from services.gateway.chat import Message
 from services.gateway.completion import Completions
 from services.gateway.control import checked_cohort
-from services.gateway.deadline import Deadline
+from services.common.deadline import Deadline
 from services.gateway.engine_client import sampling_to_proto
 from services.gateway.request import ChatPrompt, Prompt, Request, TextPrompt, TokenPrompt
 from services.gateway.running import Running

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
 
@@ -27,16 +26,15 @@ class TicketReturns:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._group = asyncio.TaskGroup()
-        self._scope = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._scope.enter_async_context(self._group)
+        await self._group.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._scope.aclose()
+        await self._group.__aexit__(None, None, None)  # what the body raised is not the group's affair
 
     def give_back(self, ticket_id: TicketId) -> None:
         """Begins to return a ticket that was not redeemed; one that was is no error."""

@@ -29,3 +29,7 @@ class Deadline(NamedTuple):
         if left_s <= 0:
             raise DeadlinePassed("the request's deadline has passed; give it more time")
         return left_s
+
+    def allows(self, pause_s: float) -> bool:
+        """Whether any time is left after a pause of that length."""
+        return self.at_s is None or time.monotonic() + pause_s < self.at_s

@@ -1,0 +1,290 @@
+"""A client for users: asks a gateway for completions.
+
+::
+
+    async with Client("127.0.0.1:50051") as client:
+        async for chunk in client.generate("Once upon a time", max_tokens=64, timeout_s=30):
+            print(chunk.text, end="")
+        answer = await client.chat([{"role": "user", "content": "Who are you?"}]).complete()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol, Self, TypedDict, Unpack
+
+import grpc
+from halogen.v1 import inference_pb2 as pb
+from halogen.v1 import types_pb2
+from halogen.v1.inference_pb2_grpc import InferenceServiceStub
+
+from services.common.completion import Chunk, Completion, FinishReason, Provenance, Sampling, Usage
+from services.common.deadline import Deadline
+from services.common.errors import Cancelled, InternalError
+from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, RequestId, Revision
+from services.common.rpc.client import connect
+from services.common.rpc.status import PUSHBACK_KEY, from_rpc_error
+
+_UNARY_S: Final = 10.0
+_FINISH_REASONS: Final = {
+    types_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    types_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    types_pb2.FINISH_REASON_ABORTED: FinishReason.ABORTED,
+}
+
+
+class Options(TypedDict, total=False):
+    """What may be said about a completion; what is left out is the server's choice.
+
+    `timeout_s` is for the whole answer, tries included. The rest is described in inference.proto and types.proto.
+    """
+
+    request_id: str
+    model: str
+    cohort: str
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    max_tokens: int
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    stop: Sequence[str]
+    timeout_s: float | None
+
+
+class ServedModel(NamedTuple):
+    """A model@cohort that can be asked for."""
+
+    model: ModelName
+    cohort: Cohort
+    artifact_id: ArtifactId
+    revision: Revision
+    max_context_tokens: int
+
+
+class Client:
+    """A connection to one gateway, as a context manager; leaving it cancels what is still running.
+
+    Args:
+        address: host:port of the gateway.
+        max_tries: How often a completion may be asked for before its first chunk, when the server says that
+            and when to come back. 1 never tries again.
+    """
+
+    def __init__(self, address: str, *, max_tries: int = 4) -> None:
+        self._address = address
+        self._max_tries = max_tries
+
+    async def __aenter__(self) -> Self:
+        self._channel = connect(self._address)
+        self._stub = InferenceServiceStub(self._channel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._channel.close()
+
+    def generate(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> CompletionStream:
+        """Continues a text, or token ids. Nothing is sent before the stream is read."""
+        request = pb.GenerateRequest(
+            request_id=options.get("request_id", ""),
+            model=options.get("model", ""),
+            cohort=options.get("cohort", ""),
+            sampling=_sampling_params(options),
+            stop=options.get("stop", ()),
+        )
+        if isinstance(prompt, str):
+            request.text = prompt
+        else:
+            request.token_ids.ids.extend(prompt)
+        return self._stream(lambda timeout_s: self._stub.Generate(request, timeout=timeout_s), options)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[Options]) -> CompletionStream:
+        """Answers a conversation: messages with a "role" and a "content"."""
+        request = pb.ChatRequest(
+            request_id=options.get("request_id", ""),
+            model=options.get("model", ""),
+            cohort=options.get("cohort", ""),
+            messages=[pb.ChatMessage(role=each["role"], content=each["content"]) for each in messages],
+            sampling=_sampling_params(options),
+            stop=options.get("stop", ()),
+        )
+        return self._stream(lambda timeout_s: self._stub.Chat(request, timeout=timeout_s), options)
+
+    async def abort(self, request_id: str) -> bool:
+        """Ends a running request, of this client or another; tells whether there was one."""
+        try:
+            answer = await self._stub.Abort(pb.AbortRequest(request_id=request_id), timeout=_UNARY_S)
+        except grpc.aio.AioRpcError as failure:
+            raise from_rpc_error(failure) from failure
+        return answer.found
+
+    async def list_models(self) -> list[ServedModel]:
+        """What can be asked for now."""
+        try:
+            answer = await self._stub.ListModels(pb.ListModelsRequest(), timeout=_UNARY_S)
+        except grpc.aio.AioRpcError as failure:
+            raise from_rpc_error(failure) from failure
+        return [
+            ServedModel(
+                ModelName(each.model),
+                Cohort(each.cohort),
+                ArtifactId(each.artifact_id),
+                Revision(each.revision),
+                each.max_context_tokens,
+            )
+            for each in answer.models
+        ]
+
+    def _stream(self, start: _Start, options: Options) -> CompletionStream:
+        return CompletionStream(_chunks(start, options.get("timeout_s"), self._max_tries))
+
+
+class CompletionStream:
+    """An answer on its way: iterate over its chunks once, or await all of it.
+
+    Leaving the loop ends the request. To be sure that it has ended when a block is left, whatever keeps a
+    reference to the stream, use it as a context manager.
+
+    Iterating raises the errors of `services.common.errors`. It ends without one only after a chunk with a
+    finish_reason.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[Chunk, None]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self._chunks
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends the request if it has not ended."""
+        await self._chunks.aclose()
+
+    async def complete(self) -> Completion:
+        """The whole answer."""
+        async with self:
+            chunks = [chunk async for chunk in self]
+        last = chunks[-1]
+        assert last.finish_reason is not None
+        assert last.usage is not None
+        return Completion(
+            request_id=last.request_id,
+            text="".join(chunk.text for chunk in chunks),
+            token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
+            finish_reason=last.finish_reason,
+            matched_stop=last.matched_stop,
+            usage=last.usage,
+            provenance=last.provenance,
+        )
+
+
+class _Response(Protocol):
+    @property
+    def chunk(self) -> pb.CompletionChunk: ...
+
+
+class _Call(AsyncIterable[_Response], Protocol):
+    def cancel(self) -> bool: ...
+
+
+_Start = Callable[[float | None], _Call]
+
+
+async def _chunks(start: _Start, timeout_s: float | None, max_tries: int) -> AsyncGenerator[Chunk, None]:
+    """Yields the chunks of the first call that has any; holds no reference to its stream, so that dropping ends it."""
+    deadline = Deadline.after(timeout_s)
+    for tries_left in reversed(range(max_tries)):
+        call, begun = start(deadline.remaining_s()), False
+        try:
+            async for response in call:
+                begun = True
+                yield (chunk := _chunk(response.chunk))
+                if chunk.finish_reason is not None:
+                    return
+            raise InternalError("the gateway ended the answer without a last chunk; ask again")
+        except grpc.aio.AioRpcError as failure:
+            error, pause_s = from_rpc_error(failure), _pushback_s(failure)
+            if begun or not tries_left or pause_s is None or not deadline.allows(pause_s):
+                raise error from failure
+        except asyncio.CancelledError:
+            raise _whose_cancellation() from None
+        finally:
+            call.cancel()
+        await asyncio.sleep(pause_s)
+
+
+def _pushback_s(failure: grpc.aio.AioRpcError) -> float | None:
+    """When the server wants to be asked again; None when it does not."""
+    value = dict(failure.trailing_metadata() or ()).get(PUSHBACK_KEY)
+    if not isinstance(value, str) or not value.isdecimal():  # a negative number says: do not
+        return None
+    return int(value) / 1e3
+
+
+def _whose_cancellation() -> BaseException:
+    """A call that was cancelled although the reading task was not: the client has been closed."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return asyncio.CancelledError()
+    return Cancelled("the client was closed while the answer was on its way")
+
+
+def _sampling_params(options: Options) -> types_pb2.SamplingParams:
+    return types_pb2.SamplingParams(
+        temperature=options.get("temperature"),
+        top_k=options.get("top_k"),
+        top_p=options.get("top_p"),
+        seed=options.get("seed"),
+        max_tokens=options.get("max_tokens"),
+        stop_token_ids=options.get("stop_token_ids"),
+        ignore_eos=options.get("ignore_eos"),
+    )
+
+
+def _chunk(message: pb.CompletionChunk) -> Chunk:
+    return Chunk(
+        request_id=RequestId(message.request_id),
+        token_ids=tuple(message.token_ids),
+        text=message.text,
+        provenance=_provenance(message.provenance) if message.HasField("provenance") else None,
+        finish_reason=_FINISH_REASONS.get(message.finish_reason),
+        matched_stop=message.matched_stop if message.HasField("matched_stop") else None,
+        usage=_usage(message.usage) if message.HasField("usage") else None,
+    )
+
+
+def _usage(message: types_pb2.TokenUsage) -> Usage:
+    return Usage(message.prompt_tokens, message.completion_tokens)
+
+
+def _provenance(message: types_pb2.Provenance) -> Provenance:
+    params = message.sampling
+    return Provenance(
+        model=ModelName(message.model),
+        cohort=Cohort(message.cohort),
+        artifact_id=ArtifactId(message.artifact_id),
+        revision=Revision(message.revision),
+        engine_id=ProcessId(message.engine_id),
+        runtime_build=message.runtime_build,
+        sampling=Sampling(
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            seed=params.seed,
+            max_tokens=params.max_tokens,
+            stop_token_ids=tuple(params.stop_token_ids),
+            ignore_eos=params.ignore_eos,
+        ),
+    )

@@ -1,0 +1,84 @@
+"""Routing: from what a request names to what is served."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.common.errors import InvalidRequest, NotFound, Unavailable
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.records import Serving, Target
+from services.gateway.routes import Routes
+
+Place = tuple[str, Cohort]
+FOX, HEN = ("fox", Cohort.STABLE), ("hen", Cohort.STABLE)
+FOX_CANARY = ("fox", Cohort.CANARY)
+ANY = ModelName("")
+
+
+def routes(served: list[Place], aimed_at: list[Place] | None = None) -> Routes:
+    serving = {
+        keys.serving(ModelName(model), cohort): Serving(
+            revision=Revision(number), artifact_id=ArtifactId(f"{model}-{cohort}")
+        )
+        for number, (model, cohort) in enumerate(served, start=1)
+    }
+    targets = {
+        keys.target(ModelName(model), cohort): Target(
+            revision=Revision(9), artifact_id=ArtifactId("next"), who="w", why="y"
+        )
+        for model, cohort in (served if aimed_at is None else aimed_at)
+    }
+    return Routes(serving, targets)
+
+
+@pytest.mark.parametrize(
+    ("served", "model", "cohort", "expected"),
+    [
+        ([FOX], "", None, "fox-stable"),
+        ([FOX, HEN], "hen", None, "hen-stable"),
+        ([FOX, FOX_CANARY], "", None, "fox-stable"),
+        ([FOX, FOX_CANARY], "fox", Cohort.CANARY, "fox-canary"),
+        ([FOX_CANARY], "fox", None, "fox-canary"),
+    ],
+)
+def test_a_request_goes_where_it_can_only_mean(
+    served: list[Place], model: str, cohort: Cohort | None, expected: str
+) -> None:
+    """An empty model is the only one; an empty cohort is stable, or the only one."""
+    assert expected == routes(served).choose(ModelName(model), cohort).artifact_id
+
+
+def test_of_several_models_one_must_be_named() -> None:
+    """The message lists them."""
+    with pytest.raises(InvalidRequest, match="name one of fox, hen"):
+        routes([FOX, HEN]).choose(ANY, None)
+
+
+@pytest.mark.parametrize(("model", "cohort"), [("cow", None), ("cow", Cohort.STABLE), ("hen", Cohort.CANARY)])
+def test_what_was_never_published_is_not_found(model: str, cohort: Cohort | None) -> None:
+    """The message lists what there is."""
+    with pytest.raises(NotFound, match="there is fox@stable, hen@stable"):
+        routes([FOX, HEN]).choose(ModelName(model), cohort)
+
+
+def test_where_nothing_is_published_nothing_is_found() -> None:
+    """The message says how to begin."""
+    with pytest.raises(NotFound, match="halogen publish"):
+        routes([]).choose(ANY, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "cohort"), [("", None), ("fox", None), ("fox", Cohort.STABLE), ("hen", Cohort.CANARY)]
+)
+def test_what_is_published_and_not_served_yet_comes_soon(model: str, cohort: Cohort | None) -> None:
+    """It is unavailable, with a hint when to ask again."""
+    served = [HEN] if model == "hen" else []
+    with pytest.raises(Unavailable) as caught:
+        routes(served, [FOX, HEN, ("hen", Cohort.CANARY)]).choose(ModelName(model), cohort)
+    assert 1.0 == caught.value.retry_after_s
+
+
+def test_everything_served_or_aimed_at_is_wanted() -> None:
+    """Both what answers now and what shall answer next need their tokenizers."""
+    assert {"fox-stable", "next"} == routes([FOX], [FOX]).artifact_ids()
