@@ -1,0 +1,98 @@
+"""Architectures: what the engine can run is read, everything else is refused before a byte of weights is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.dtype import DType
+from services.common.errors import Unsupported
+from tests.tiny_checkpoints import TinyShape
+
+CONFIG = TinyShape().config()
+
+
+def test_silent_fields_take_transformers_defaults() -> None:
+    """Old configurations leave much unsaid; the meaning is LlamaConfig's."""
+    silent = {
+        "num_key_value_heads",
+        "head_dim",
+        "rope_theta",
+        "rms_norm_eps",
+        "max_position_embeddings",
+        "tie_word_embeddings",
+        "hidden_act",
+        "attention_bias",
+        "mlp_bias",
+    }
+    config = {name: value for name, value in CONFIG.items() if name not in silent}
+    architecture = Architecture.from_config(config, DType.FP16)
+    assert (4, 16, 10_000.0) == (
+        architecture.num_key_value_heads,
+        architecture.head_dim,
+        architecture.rope_theta,
+    )
+    assert (1e-6, 2048, False) == (
+        architecture.rms_norm_eps,
+        architecture.max_position_embeddings,
+        architecture.tie_word_embeddings,
+    )
+    assert DType.FP16 is architecture.dtype
+
+
+def test_fields_are_read_back_as_written() -> None:
+    """What a manifest holds is the whole architecture."""
+    architecture = Architecture.from_config(CONFIG, DType.BF16)
+    assert architecture == Architecture.from_fields(architecture.to_fields())
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_theta": 500_000.0},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}, "rope_theta": None},
+        {"rope_scaling": {"rope_type": "default"}, "rope_theta": 500_000},
+    ],
+)
+def test_the_rotary_base_is_found_where_versions_put_it(rope: dict[str, Any]) -> None:
+    """transformers 5 moved it into rope_parameters."""
+    assert 500_000.0 == Architecture.from_config({**CONFIG, **rope}, DType.BF16).rope_theta
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_type": "qwen2"}, "model_type is 'qwen2'"),
+        ({"model_type": None}, "model_type"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled .'llama3'"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .'linear'"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "scaled .'yarn'"),
+    ],
+)
+def test_what_the_engine_cannot_run_is_refused_by_field(changes: dict[str, Any], named: str) -> None:
+    """A model that would answer wrongly is never converted."""
+    with pytest.raises(Unsupported, match=named):
+        Architecture.from_config({**CONFIG, **changes}, DType.BF16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": None}, "hidden_size"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers"),
+        ({"num_key_value_heads": 3}, "multiple"),
+        ({"head_dim": 15}, "head_dim is odd"),
+        ({"rms_norm_eps": 0.0}, "rms_norm_eps"),
+    ],
+)
+def test_impossible_configurations_are_refused(changes: dict[str, Any], named: str) -> None:
+    """A field that is missing, of another type or out of range is named."""
+    with pytest.raises(ValueError, match=named):
+        Architecture.from_config({**CONFIG, **changes}, DType.BF16)
