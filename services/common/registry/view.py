@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType, TracebackType
@@ -11,6 +10,7 @@ from typing import Generic, Self, TypeVar
 import structlog
 
 from services.common.background import background
+from services.common.pulse import Pulse
 from services.common.registry.records import Record
 from services.common.registry.store import Changes, Snapshot, Store
 
@@ -39,8 +39,7 @@ class View(Generic[R]):
         self._record_type = record_type
         self._records: dict[str, R] = {}
         self.records: Mapping[str, R] = MappingProxyType(self._records)
-        self._version = 0  # rises with every change; 0 until the first snapshot
-        self._moved = asyncio.Event()  # replaced whenever the version rises
+        self._pulse = Pulse()  # beats with the first snapshot and with every change
         self._scope = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -55,21 +54,16 @@ class View(Generic[R]):
     @property
     def is_synced(self) -> bool:
         """Whether the first snapshot is in; before it `records` is empty and says nothing."""
-        return self._version > 0
+        return self._pulse.count > 0
 
     async def synced(self) -> None:
         """Returns when the first snapshot is in."""
-        while not self.is_synced:
-            await self._moved.wait()
+        async with contextlib.aclosing(self.changes()) as changes:
+            await anext(changes)
 
-    async def changes(self) -> AsyncGenerator[None, None]:
+    def changes(self) -> AsyncGenerator[None, None]:
         """Yields as soon as the view is synced and then after every change; several changes may come as one."""
-        seen = 0
-        while True:
-            while self._version == seen:
-                await self._moved.wait()
-            seen = self._version
-            yield
+        return self._pulse.beats()
 
     async def _follow(self) -> None:
         async with contextlib.aclosing(self._store.watch(self._prefix)) as messages:
@@ -78,9 +72,7 @@ class View(Generic[R]):
                     self._replace(message)
                 else:
                     self._apply(message)
-                self._version += 1
-                moved, self._moved = self._moved, asyncio.Event()
-                moved.set()
+                self._pulse.beat()
 
     def _replace(self, snapshot: Snapshot) -> None:
         present = {entry.key for entry in snapshot.entries}

@@ -1,0 +1,10 @@
+"""The scheduler process: ``python -m services.scheduler``."""
+
+from __future__ import annotations
+
+from services.common.process import launch
+from services.scheduler.config import SchedulerConfig
+from services.scheduler.serve import serve
+
+if __name__ == "__main__":
+    launch(SchedulerConfig, serve)

@@ -1,0 +1,153 @@
+"""Who is granted KV memory, and when: queue, ledger, watermark and placement tied together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from services.common.errors import HalogenError, Overloaded
+from services.common.ids import ArtifactId, ProcessId, TicketId, fresh_id
+from services.common.ticket import Ticket
+from services.scheduler.admission_queue import AdmissionQueue
+from services.scheduler.fleet import Fleet
+from services.scheduler.placement import place
+from services.scheduler.refusal import RETRY_AFTER_S, refusal
+from services.scheduler.request import TicketRequest
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What admission may do.
+
+    Attributes:
+        unstarted_tokens: Usual bound, for each engine, on prompt tokens granted whose prefill has not begun.
+        ticket_ttl_ns: How long a ticket may wait to be redeemed.
+        term: Leadership term in which tickets are granted.
+    """
+
+    unstarted_tokens: int
+    ticket_ttl_ns: int
+    term: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A ticket for `request`, and where to show it."""
+
+    request: TicketRequest
+    ticket: Ticket
+    engine_id: ProcessId
+    engine_address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """A waiting request that no waiting can help any more."""
+
+    request: TicketRequest
+    error: HalogenError
+
+
+class Admission:
+    """Decides; whoever calls it brings the time and carries the answers.
+
+    Args:
+        fleet: The engines, kept up to date by their owner.
+        queue: The requests that wait.
+        limits: What it may do.
+        new_ticket_id: Gives ids that no other ticket has.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        queue: AdmissionQueue,
+        limits: Limits,
+        new_ticket_id: Callable[[], TicketId] = lambda: TicketId(fresh_id("ticket")),
+    ) -> None:
+        self.fleet = fleet
+        self.queue = queue
+        self._limits = limits
+        self._new_ticket_id = new_ticket_id
+
+    def admit(self, request: TicketRequest, now_ns: int) -> Grant | None:
+        """Grants at once, or queues and returns None.
+
+        Raises:
+            InvalidRequest: It could never be granted.
+            Unavailable: No engine has its artifact.
+            Overloaded: It would have to wait, and the queue is full.
+        """
+        if error := refusal(request, tuple(self.fleet)):
+            raise error
+        if not self.queue.is_waited_for(request.artifact_id) and (grant := self._grant(request, now_ns)):
+            return grant
+        if not self.queue.can_push(request.prompt_tokens):
+            raise self._overloaded()
+        self.queue.push(request)
+        return None
+
+    def decide(self, now_ns: int) -> list[Grant]:
+        """Grants to whoever's turn it is; a head that must wait holds up its own artifact's line only."""
+        grants: list[Grant] = []
+        passed: set[ArtifactId] = set()
+        while head := self.queue.head(passed):
+            if grant := self._grant(head, now_ns):
+                self.queue.remove(head)
+                grants.append(grant)
+            else:
+                passed.add(head.artifact_id)
+        return grants
+
+    def refuse(self) -> list[Refusal]:
+        """Takes out those whom the engines there are now can never serve; to be asked when engines change."""
+        engines = tuple(self.fleet)
+        refused = [Refusal(request, error) for request in self.queue if (error := refusal(request, engines))]
+        for each in refused:
+            self.queue.remove(each.request)
+        return refused
+
+    def withdraw(self, request: TicketRequest) -> bool:
+        """Takes out one that no longer wants to wait; tells whether it did."""
+        return self.queue.remove(request)
+
+    def check(self) -> None:
+        """Conservation of every ledger and of the queue."""
+        for engine in self.fleet:
+            engine.ledger.check()
+        self.queue.check()
+
+    def _grant(self, request: TicketRequest, now_ns: int) -> Grant | None:
+        placement = place(request, self.fleet, self._limits.unstarted_tokens)
+        if placement is None:
+            return None
+        engine = placement.engine
+        ticket = Ticket(
+            id=self._new_ticket_id(),
+            engine_instance_id=engine.instance_id,
+            artifact_id=request.artifact_id,
+            reserved_bytes=placement.reserved_bytes,
+            term=self._limits.term,
+            expire_time_ns=now_ns + self._limits.ticket_ttl_ns,
+        )
+        engine.grant(
+            ticket.id,
+            reserved_bytes=ticket.reserved_bytes,
+            prompt_tokens=request.prompt_tokens,
+            expire_time_ns=ticket.expire_time_ns,
+        )
+        return Grant(request=request, ticket=ticket, engine_id=engine.id, engine_address=engine.address)
+
+    def _overloaded(self) -> Overloaded:
+        queue = self.queue
+        return Overloaded(
+            f"{len(queue)} requests with {queue.prompt_tokens} prompt tokens are waiting already; try again later",
+            reason="QUEUE_FULL",
+            metadata={
+                "queued_requests": str(len(queue)),
+                "queued_prompt_tokens": str(queue.prompt_tokens),
+                "max_requests": str(queue.max_requests),
+                "max_prompt_tokens": str(queue.max_prompt_tokens),
+            },
+            retry_after_s=RETRY_AFTER_S,
+        )

@@ -1,0 +1,132 @@
+"""Follows every engine: its record in the registry, and its own word on its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+import structlog
+
+from services.common.backoff import Backoff
+from services.common.errors import HalogenError, InternalError
+from services.common.ids import InstanceId
+from services.common.pulse import Pulse
+from services.common.registry.records import EngineRecord
+from services.common.registry.view import View
+from services.scheduler.engine_instance import Contact, EngineInstance
+from services.scheduler.fleet import Fleet
+from services.scheduler.occupancy import Delta, Snapshot
+
+FIRST_WORD_S: Final = 2.0
+LOST_AFTER_S: Final = 2.0
+
+Watch = Callable[[str], AbstractAsyncContextManager[AsyncIterator[Snapshot | Delta]]]
+
+log = structlog.get_logger()
+
+
+class Settle(Protocol):
+    """Told after every change; `engines_changed` when more than tickets did."""
+
+    def __call__(self, *, engines_changed: bool = False) -> None: ...
+
+
+class Engines:
+    """Keeps a fleet as the registry and the engines themselves say it is.
+
+    An instance whose lease has ended is kept, as stale, while its stream lives; a successor of the same name
+    replaces it at once.
+
+    Args:
+        view: The engines' records.
+        fleet: What is kept.
+        watch: Opens an engine's occupancy stream, by address.
+        settle: Told after every change.
+    """
+
+    def __init__(self, view: View[EngineRecord], fleet: Fleet, watch: Watch, settle: Settle) -> None:
+        self._view = view
+        self._fleet = fleet
+        self._watch = watch
+        self._settle = settle
+        self._listeners: dict[InstanceId, asyncio.Task[None]] = {}
+        self._pulse = Pulse()
+
+    def changes(self) -> AsyncGenerator[None, None]:
+        """Yields after engines have come, gone or changed contact or residents."""
+        return self._pulse.beats()
+
+    async def follow(self) -> None:
+        """Follows for ever."""
+        async with asyncio.TaskGroup() as group, contextlib.aclosing(self._view.changes()) as changes:
+            async for _ in changes:
+                self._reconcile(group)
+
+    def _reconcile(self, group: asyncio.TaskGroup) -> None:
+        records = {record.instance_id: record for record in self._view.records.values()}
+        for instance in self._fleet:
+            if record := records.pop(instance.instance_id, None):
+                instance.register(record)
+            else:
+                self._miss(instance)
+        for record in records.values():
+            instance = self._fleet.arrive(record)
+            self._listeners[instance.instance_id] = group.create_task(self._attend(instance))
+        self._changed(engines=True)
+
+    def _miss(self, instance: EngineInstance) -> None:
+        """The instance's record is gone."""
+        is_replaced = any(record.id == instance.id for record in self._view.records.values())
+        if is_replaced or instance.contact is not Contact.HEARD:
+            self._listeners[instance.instance_id].cancel()
+        elif not instance.is_stale:
+            log.warning("engine_stale", engine_id=instance.id, engine_instance_id=instance.instance_id)
+            instance.is_stale = True
+
+    async def _attend(self, instance: EngineInstance) -> None:
+        """Listens to one instance, again and again, until it is gone from the registry."""
+        names = {"engine_id": instance.id, "engine_instance_id": instance.instance_id}
+        now, backoff = asyncio.get_running_loop().time, Backoff()
+        last_word = now()
+        try:
+            while not instance.is_stale:
+                try:
+                    await self._listen(instance, backoff)
+                except (HalogenError, TimeoutError, ValueError) as failure:
+                    log.warning("engine_unheard", **names, error=str(failure) or type(failure).__name__)
+                if instance.contact is Contact.HEARD:
+                    instance.advance(Contact.SILENT)
+                    last_word = now()
+                elif instance.contact is not Contact.LOST and now() - last_word > LOST_AFTER_S:
+                    instance.advance(Contact.LOST)
+                self._changed(engines=True)
+                await backoff.pause()
+        finally:
+            self._listeners.pop(instance.instance_id)
+            self._fleet.leave(instance)
+            log.info("engine_gone", **names)
+            self._changed(engines=True)
+
+    async def _listen(self, instance: EngineInstance, backoff: Backoff) -> None:
+        """Follows one stream to its end."""
+        async with self._watch(instance.address) as events:
+            async with asyncio.timeout(FIRST_WORD_S):
+                first = await anext(events, None)
+            if not isinstance(first, Snapshot) or first.engine_instance_id != instance.instance_id:
+                raise InternalError("the address answers for another engine instance, or without a snapshot")
+            instance.begin(first)
+            backoff.reset()
+            self._changed(engines=True)
+            async for event in events:
+                if isinstance(event, Snapshot):
+                    raise InternalError("a second snapshot on one stream")
+                instance.follow(event)
+                self._changed(engines=bool(event.residents))
+
+    def _changed(self, *, engines: bool) -> None:
+        self._settle(engines_changed=engines)
+        if engines:
+            self._pulse.beat()

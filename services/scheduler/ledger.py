@@ -1,0 +1,185 @@
+"""The KV bytes promised on one engine instance, ticket by ticket."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from services.common.ids import TicketId
+from services.scheduler.occupancy import LiveTicket
+
+
+class TicketState(enum.Enum):
+    """The life of a ticket as the scheduler sees it."""
+
+    GRANTED = "granted"  # promised, not yet shown to the engine
+    REDEEMED = "redeemed"  # live in the engine, its prompt untouched
+    PREFILLING = "prefilling"  # live in the engine, its prompt begun
+    CLOSED = "closed"
+
+
+_MOVES: Final = {
+    TicketState.GRANTED: {TicketState.REDEEMED, TicketState.PREFILLING, TicketState.CLOSED},
+    TicketState.REDEEMED: {TicketState.PREFILLING, TicketState.CLOSED},
+    TicketState.PREFILLING: {TicketState.CLOSED},
+    TicketState.CLOSED: set[TicketState](),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """One ticket's line in the ledger.
+
+    Attributes:
+        adopted: Learnt from the engine, not granted here: of another scheduler, or redeemed after expiry.
+    """
+
+    id: TicketId
+    reserved_bytes: int
+    prompt_tokens: int
+    state: TicketState
+    expire_time_ns: int = 0
+    adopted: bool = False
+
+    @property
+    def is_unstarted(self) -> bool:
+        return self.state in {TicketState.GRANTED, TicketState.REDEEMED}
+
+    def advance(self, state: TicketState) -> Promise:
+        """The same promise in its next state.
+
+        Raises:
+            ValueError: There is no such move.
+        """
+        if state not in _MOVES[self.state]:
+            raise ValueError(f"ticket {self.id}: no move from {self.state.value} to {state.value}")
+        return dataclasses.replace(self, state=state)
+
+
+class Ledger:
+    """What has been promised: granted here, or live in the engine by its own report.
+
+    Bytes granted here never exceed the arena. The engine's own reports may add tickets that were granted
+    before a restart or redeemed after they had expired; the engine has the last word on those.
+
+    Attributes:
+        arena_bytes: The engine's KV memory.
+        promised_bytes: Sum over the tickets.
+        unstarted_tokens: Prompt tokens of tickets whose prefill has not begun.
+        peak_bytes: The highest promised_bytes so far.
+    """
+
+    def __init__(self, arena_bytes: int = 0) -> None:
+        self.arena_bytes = arena_bytes
+        self.promised_bytes = 0
+        self.unstarted_tokens = 0
+        self.peak_bytes = 0
+        self._promises: dict[TicketId, Promise] = {}
+        self.promises: Mapping[TicketId, Promise] = MappingProxyType(self._promises)
+
+    @property
+    def occupancy(self) -> float:
+        """Promised bytes over the arena; an arena without bytes is full."""
+        return self.promised_bytes / self.arena_bytes if self.arena_bytes else 1.0
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When the next unredeemed ticket expires, in Unix time."""
+        return min((promise.expire_time_ns for promise in self._granted()), default=None)
+
+    def can_grant(self, reserved_bytes: int) -> bool:
+        return self.promised_bytes + reserved_bytes <= self.arena_bytes
+
+    def grant(
+        self, ticket_id: TicketId, *, reserved_bytes: int, prompt_tokens: int, expire_time_ns: int
+    ) -> None:
+        """Promises bytes; `can_grant` has said that they are there."""
+        assert self.can_grant(reserved_bytes)
+        assert ticket_id not in self._promises
+        self._put(
+            Promise(
+                id=ticket_id,
+                reserved_bytes=reserved_bytes,
+                prompt_tokens=prompt_tokens,
+                state=TicketState.GRANTED,
+                expire_time_ns=expire_time_ns,
+            )
+        )
+
+    def report(self, ticket: LiveTicket) -> None:
+        """The engine says that the ticket is live, granted here or not.
+
+        Raises:
+            ValueError: The ticket was further before.
+        """
+        state = TicketState.PREFILLING if ticket.prefill_started else TicketState.REDEEMED
+        known = self._promises.get(ticket.id)
+        if known is None:
+            known = Promise(
+                id=ticket.id,
+                reserved_bytes=ticket.reserved_bytes,
+                prompt_tokens=ticket.prompt_tokens,
+                state=state,
+                adopted=True,
+            )
+        elif known.state is not state:
+            known = known.advance(state)
+        self._put(known)
+
+    def close(self, ticket_id: TicketId) -> bool:
+        """The engine has closed the ticket; tells whether it was known."""
+        return self._drop(ticket_id)
+
+    def release(self, ticket_id: TicketId) -> bool:
+        """The holder will not redeem it. What the engine has is the engine's to close."""
+        promise = self._promises.get(ticket_id)
+        return promise is not None and promise.state is TicketState.GRANTED and self._drop(ticket_id)
+
+    def expire(self, now_ns: int) -> tuple[TicketId, ...]:
+        """Closes the tickets that nobody has redeemed in time, and names them."""
+        expired = tuple(promise.id for promise in self._granted() if promise.expire_time_ns <= now_ns)
+        for ticket_id in expired:
+            self._drop(ticket_id)
+        return expired
+
+    def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket]) -> None:
+        """Begins anew from the engine's own snapshot; tickets granted here and not yet redeemed stand."""
+        self.arena_bytes = arena_bytes
+        kept = {promise.id for promise in self._granted()}
+        for ticket_id in self._promises.keys() - kept:
+            self._drop(ticket_id)
+        for ticket in tickets:
+            self.report(ticket)
+
+    def check(self) -> None:
+        """Conservation: the sums are the tickets' own, and what was granted here fits the arena."""
+        promises = self._promises.values()
+        assert self.promised_bytes == sum(promise.reserved_bytes for promise in promises)
+        assert self.unstarted_tokens == sum(
+            promise.prompt_tokens for promise in promises if promise.is_unstarted
+        )
+        assert self.promised_bytes <= self.peak_bytes
+        granted_here = sum(promise.reserved_bytes for promise in promises if not promise.adopted)
+        assert granted_here <= self.arena_bytes
+
+    def _granted(self) -> Iterable[Promise]:
+        return [promise for promise in self._promises.values() if promise.state is TicketState.GRANTED]
+
+    def _put(self, promise: Promise) -> None:
+        self._drop(promise.id)
+        self._promises[promise.id] = promise
+        self._count(promise, 1)
+        self.peak_bytes = max(self.peak_bytes, self.promised_bytes)
+
+    def _drop(self, ticket_id: TicketId) -> bool:
+        promise = self._promises.pop(ticket_id, None)
+        if promise is not None:
+            self._count(promise, -1)
+        return promise is not None
+
+    def _count(self, promise: Promise, sign: int) -> None:
+        self.promised_bytes += sign * promise.reserved_bytes
+        self.unstarted_tokens += sign * promise.prompt_tokens * promise.is_unstarted

@@ -1,0 +1,48 @@
+"""What an engine tells of its KV memory: first all of it, then what changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from services.common.ids import ArtifactId, InstanceId, TicketId
+from services.common.registry.records import GenerationState
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTicket:
+    """A ticket that the engine has taken and not yet closed."""
+
+    id: TicketId
+    reserved_bytes: int
+    prompt_tokens: int
+    prefill_started: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """An artifact loaded in the engine, or on its way there; sizes are of its KV memory."""
+
+    artifact_id: ArtifactId
+    state: GenerationState
+    block_bytes: int
+    block_tokens: int
+    max_context_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything, as it stands."""
+
+    engine_instance_id: InstanceId
+    arena_bytes: int
+    tickets: tuple[LiveTicket, ...]
+    residents: tuple[Resident, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What has changed since the last message; all residents if one of them did, else none."""
+
+    tickets: tuple[LiveTicket, ...] = ()
+    closed: tuple[TicketId, ...] = ()
+    residents: tuple[Resident, ...] = ()

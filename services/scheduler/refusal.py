@@ -1,0 +1,85 @@
+"""Which requests no waiting can help, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from services.common.errors import HalogenError, InvalidRequest, Unavailable
+from services.scheduler.engine_instance import Contact, EngineInstance
+from services.scheduler.occupancy import Resident
+from services.scheduler.placement import possible
+from services.scheduler.request import TicketRequest
+
+RETRY_AFTER_S: Final = 1.0
+
+
+def refusal(request: TicketRequest, engines: Collection[EngineInstance]) -> HalogenError | None:
+    """Why `request` can never be granted as things are, or None if it may wait for room.
+
+    Returns:
+        Unavailable (NO_ENGINE): No engine has the artifact ACTIVE.
+        InvalidRequest (CONTEXT_EXCEEDED): It is longer than the model's context.
+        InvalidRequest (PROMPT_TOO_LARGE): Its worst case exceeds every engine's whole KV memory.
+    """
+    if any(True for _ in possible(request, engines)):
+        return None
+    serving = [engine for engine in engines if engine.may_serve(request.artifact_id)]
+    if not serving:
+        return _no_engine(request, engines)
+    if any(engine.contact is not Contact.HEARD for engine in serving):
+        return None  # one whose sizes are not at hand may do
+    found = [(engine, resident) for engine in serving if (resident := engine.resident(request.artifact_id))]
+    longest = max(resident.max_context_tokens for _, resident in found)
+    if request.prompt_tokens + request.max_tokens > longest:
+        return _context_exceeded(request, longest)
+    return _too_large(request, found)
+
+
+def _no_engine(request: TicketRequest, engines: Collection[EngineInstance]) -> Unavailable:
+    loading = any(engine.is_loading(request.artifact_id) for engine in engines)
+    why = "engines are still loading it" if loading else "no engine has it"
+    return Unavailable(
+        f"the model cannot answer now: {why}; try again shortly",
+        reason="NO_ENGINE",
+        metadata={"artifact_id": request.artifact_id},
+        retry_after_s=RETRY_AFTER_S,
+    )
+
+
+def _context_exceeded(request: TicketRequest, longest: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"prompt ({request.prompt_tokens} tokens) and max_tokens ({request.max_tokens}) together exceed the "
+        f"model's context of {longest} tokens; shorten the prompt or lower max_tokens",
+        reason="CONTEXT_EXCEEDED",
+        metadata=_numbers(request, max_context_tokens=longest),
+    )
+
+
+def _too_large(request: TicketRequest, found: Sequence[tuple[EngineInstance, Resident]]) -> InvalidRequest:
+    """Told with the numbers of the engine that comes nearest."""
+    engine, resident = max(found, key=lambda pair: _capacity_tokens(*pair))
+    capacity = _capacity_tokens(engine, resident)
+    needed = engine.needed_bytes(resident, request.prompt_tokens, request.max_tokens)
+    return InvalidRequest(
+        f"prompt ({request.prompt_tokens} tokens) and max_tokens ({request.max_tokens}) need more KV memory "
+        f"than any engine has ({needed} of {engine.ledger.arena_bytes} bytes); keep them at or below "
+        f"{capacity} tokens together, or give an engine a larger arena",
+        reason="PROMPT_TOO_LARGE",
+        metadata=_numbers(
+            request,
+            needed_bytes=needed,
+            arena_bytes=engine.ledger.arena_bytes,
+            max_total_tokens=capacity,
+        ),
+    )
+
+
+def _capacity_tokens(engine: EngineInstance, resident: Resident) -> int:
+    """Most tokens of prompt and answer together; the last one is never stored."""
+    return engine.ledger.arena_bytes // resident.block_bytes * resident.block_tokens + 1
+
+
+def _numbers(request: TicketRequest, **more: int) -> dict[str, str]:
+    numbers = {"prompt_tokens": request.prompt_tokens, "max_tokens": request.max_tokens, **more}
+    return {name: str(number) for name, number in numbers.items()}

@@ -1,0 +1,68 @@
+"""A scheduler's life, from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Final
+
+from halogen.v1 import scheduler_pb2_grpc
+
+from services.common.background import background
+from services.common.lifecycle import Stop
+from services.common.process import Identity, Started
+from services.common.registry import keys
+from services.common.registry.records import EngineRecord, GatewayRecord, SchedulerRecord, Serving, Target
+from services.common.registry.registration import Registration
+from services.common.registry.store import Store
+from services.common.registry.view import View
+from services.common.rpc.server import RpcServer
+from services.common.ticket import TicketSigner
+from services.scheduler.admission import Admission
+from services.scheduler.admission_queue import AdmissionQueue
+from services.scheduler.config import TERM, SchedulerConfig
+from services.scheduler.engines import Engines
+from services.scheduler.fleet import Fleet
+from services.scheduler.occupancy_client import watch_occupancy
+from services.scheduler.servicer import SchedulerServicer
+from services.scheduler.serving_writer import ServingWriter
+from services.scheduler.ticket_desk import TicketDesk
+
+SERVICES: Final = ("halogen.v1.SchedulerService",)
+
+
+async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Started) -> None:
+    """Serves until `stop` is asked for, then finishes what waits."""
+    async with contextlib.AsyncExitStack() as scope:
+        desk = scope.enter_context(TicketDesk(_admission(config)))
+        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
+        serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
+        gateways = await scope.enter_async_context(View(store, keys.GATEWAYS, GatewayRecord))
+        records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
+        engines = Engines(records, desk.admission.fleet, watch_occupancy, desk.settle)
+        await scope.enter_async_context(background(engines.follow()))
+        writer = ServingWriter(store, targets=targets, serving=serving, engines=records, gateways=gateways)
+        await scope.enter_async_context(background(writer.follow()))
+        server = RpcServer(SERVICES)
+        servicer = SchedulerServicer(desk, TicketSigner.from_file(config.ticket_key_file))
+        scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc_server)
+        bound = await server.start(config.listen)
+        scope.push_async_callback(server.stop, config.drain_s)
+        record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound)), term=TERM)
+        key = keys.scheduler(record.id)
+        await scope.enter_async_context(Registration(store, key, config.lease_ttl_s, record))
+        await scope.enter_async_context(background(_report(engines, desk, server)))
+        started(bound)
+        await stop.wait()
+
+
+def _admission(config: SchedulerConfig) -> Admission:
+    queue = AdmissionQueue(max_requests=config.queue_requests, max_prompt_tokens=config.queue_prompt_tokens)
+    return Admission(Fleet(config.bounds), queue, config.limits)
+
+
+async def _report(engines: Engines, desk: TicketDesk, server: RpcServer) -> None:
+    """Tells health clients whether there is an engine to grant on."""
+    async with contextlib.aclosing(engines.changes()) as changes:
+        async for _ in changes:
+            await server.set_ready(desk.admission.fleet.is_heard)

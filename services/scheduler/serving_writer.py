@@ -1,0 +1,101 @@
+"""Moves cohorts on to their targets in the registry, as `serving` decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+import structlog
+
+from services.common.backoff import Backoff
+from services.common.errors import HalogenError
+from services.common.pulse import Pulse
+from services.common.registry.records import EngineRecord, GatewayRecord, Serving, Target
+from services.common.registry.store import Put, Store, Unchanged
+from services.common.registry.view import View
+from services.scheduler.serving import Move, is_newer, moves_due
+
+log = structlog.get_logger()
+
+
+class ServingWriter:
+    """Writes serving/ whenever the views say that a cohort may move.
+
+    Args:
+        store: The registry.
+        targets: What cohorts shall serve.
+        serving: What they serve.
+        engines: What engines hold.
+        gateways: What gateways have a tokenizer for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        targets: View[Target],
+        serving: View[Serving],
+        engines: View[EngineRecord],
+        gateways: View[GatewayRecord],
+    ) -> None:
+        self._store = store
+        self._targets = targets
+        self._serving = serving
+        self._engines = engines
+        self._gateways = gateways
+        self._views: Final[tuple[View[Any], ...]] = (targets, serving, engines, gateways)
+        self._pulse = Pulse()
+
+    async def follow(self) -> None:
+        """Follows for ever; before all views are synced nothing is moved."""
+        async with asyncio.TaskGroup() as group:
+            for view in self._views:
+                group.create_task(self._relay(view))
+            backoff = Backoff()
+            async with contextlib.aclosing(self._pulse.beats()) as beats:
+                async for _ in beats:
+                    await self._move_all(backoff)
+
+    async def _relay(self, view: View[Any]) -> None:
+        async with contextlib.aclosing(view.changes()) as changes:
+            async for _ in changes:
+                self._pulse.beat()
+
+    async def _move_all(self, backoff: Backoff) -> None:
+        if not all(view.is_synced for view in self._views):
+            return
+        due = moves_due(
+            targets=self._targets.records,
+            serving=self._serving.records,
+            engines=tuple(self._engines.records.values()),
+            gateways=tuple(self._gateways.records.values()),
+        )
+        try:
+            for move in due:
+                await self._write(move)
+        except HalogenError as failure:
+            log.warning("serving_delayed", error=str(failure))
+            await backoff.pause()
+            self._pulse.beat()
+        else:
+            backoff.reset()
+
+    async def _write(self, move: Move) -> None:
+        """Compares and sets, against what stands there now rather than in a view."""
+        entry = await self._store.get(move.key)
+        standing = _decode(entry.value) if entry else None
+        if not is_newer(move.serving.revision, standing):
+            return
+        condition = Unchanged(move.key, entry.mod_revision if entry else 0)
+        if await self._store.commit([condition], [Put(move.key, move.serving.encode())]):
+            new = move.serving
+            log.info("atomic_swap_commit", key=move.key, revision=new.revision, artifact_id=new.artifact_id)
+
+
+def _decode(value: bytes) -> Serving | None:
+    """None where the value is no such record: a sound one may replace it."""
+    try:
+        return Serving.decode(value)
+    except ValueError:
+        return None
