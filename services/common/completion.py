@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
+from typing import Self
 
 from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, RequestId, Revision
 
@@ -82,3 +84,19 @@ class Completion:
     matched_stop: str | None
     usage: Usage
     provenance: Provenance | None
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> Self:
+        """The answer that `chunks`, all of them, make together."""
+        last = chunks[-1]
+        assert last.finish_reason is not None
+        assert last.usage is not None
+        return cls(
+            request_id=last.request_id,
+            text="".join(chunk.text for chunk in chunks),
+            token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
+            finish_reason=last.finish_reason,
+            matched_stop=last.matched_stop,
+            usage=last.usage,
+            provenance=last.provenance,
+        )
