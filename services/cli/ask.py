@@ -7,7 +7,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from services.cli.console import err, out
 from services.common.client import Client, CompletionStream, Options
@@ -40,7 +40,7 @@ class Asking(NamedTuple):
 
     def options(self) -> Options:
         chosen = {name: value for name, value in self._asdict().items() if value not in (None, "", ())}
-        return Options(**chosen)  # type: ignore[typeddict-item]  # the names are the same, by a test
+        return cast("Options", chosen)
 
 
 class Timing(NamedTuple):

@@ -83,7 +83,8 @@ def _download(folder: Path, progress: Progress) -> Path:
 
 
 def _pip_failure(said: list[str]) -> str:
-    reason = next((line for line in reversed(said) if line.startswith("ERROR")), "pip failed")
+    lines = [line for line in said if line] or ["pip says nothing"]
+    reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
     return (
         f"the demo model cannot be fetched ({reason}); check that pip reaches its index, then run this again"
     )
