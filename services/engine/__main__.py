@@ -1,0 +1,8 @@
+"""``python -m services.engine``: one engine process."""
+
+from services.common.process import launch
+from services.engine.config import EngineConfig
+from services.engine.serve import serve
+
+if __name__ == "__main__":
+    launch(EngineConfig, serve)

@@ -1,0 +1,115 @@
+"""Which artifacts this engine shall hold, for which model@cohort, under which revision. Pure.
+
+What the registry has once said stands until it says something newer: a record that vanishes, or a registry
+that comes back empty, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
+from services.engine.generation import Generation
+
+
+class Pair(NamedTuple):
+    """A part of a model's traffic."""
+
+    model: ModelName
+    cohort: Cohort
+
+
+class Named(NamedTuple):
+    """What a record names."""
+
+    revision: Revision
+    artifact_id: ArtifactId
+
+
+class ServedPairs(NamedTuple):
+    """The pairs that an engine is for; all of them when there is no entry."""
+
+    entries: frozenset[tuple[ModelName, Cohort | None]]  # no cohort: every cohort
+
+    @classmethod
+    def parse(cls, texts: tuple[str, ...]) -> Self:
+        """Reads ``model`` and ``model@cohort``; raises ValueError at an unknown cohort."""
+        split = (text.partition("@") for text in texts)
+        return cls(frozenset((ModelName(model), Cohort(c) if at else None) for model, at, c in split))
+
+    def include(self, pair: Pair) -> bool:
+        asked = {(pair.model, pair.cohort), (pair.model, None)}
+        return not self.entries or not self.entries.isdisjoint(asked)
+
+
+class Assignments:
+    """What targets/ and serving/ ask of this engine.
+
+    Args:
+        serves: The pairs it is for.
+    """
+
+    def __init__(self, serves: ServedPairs) -> None:
+        self._serves = serves
+        self._targets: dict[Pair, Named] = {}
+        self._serving: dict[Pair, Named] = {}
+        self._revisions: dict[Pair, dict[ArtifactId, Revision]] = {}  # the latest that named each artifact
+
+    def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
+        """Takes in the registry's records as they stand."""
+        for known, records in ((self._targets, targets), (self._serving, serving)):
+            for key, record in records.items():
+                pair = Pair(*keys.split_cohort_key(key))
+                if self._serves.include(pair):
+                    self._note(known, pair, Named(record.revision, record.artifact_id))
+
+    def wanted(self) -> set[ArtifactId]:
+        """Targets, and what gateways still route to."""
+        return {named.artifact_id for known in (self._targets, self._serving) for named in known.values()}
+
+    def revisions(self, artifact_id: ArtifactId) -> frozenset[Revision]:
+        """The latest revision of every pair that named the artifact."""
+        return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)
+
+    def replaced(self, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]) -> bool:
+        """Whether nobody asks for the artifact any more and every pair that did has its new target here."""
+        if artifact_id in self.wanted():
+            return False
+        pairs = [pair for pair, revisions in self._revisions.items() if artifact_id in revisions]
+        successors = [self._targets[pair].artifact_id for pair in pairs if pair in self._targets]
+        return all(_is_active(generations.get(successor)) for successor in successors)
+
+    def forget(self, artifact_id: ArtifactId) -> None:
+        """Drops a retired artifact."""
+        for revisions in self._revisions.values():
+            revisions.pop(artifact_id, None)
+
+    def records(self, generations: Mapping[ArtifactId, Generation]) -> tuple[GenerationRecord, ...]:
+        """What this engine holds or fails to hold, for engines/{id}."""
+        return tuple(
+            GenerationRecord(
+                model=pair.model,
+                cohort=pair.cohort,
+                revision=revision,
+                artifact_id=artifact_id,
+                state=generations[artifact_id].state,
+                error=generations[artifact_id].error,
+            )
+            for pair, revisions in sorted(self._revisions.items())
+            for artifact_id, revision in sorted(revisions.items(), key=lambda item: item[1])
+            if artifact_id in generations
+        )
+
+    def _note(self, known: dict[Pair, Named], pair: Pair, named: Named) -> None:
+        if pair in known and named.revision < known[pair].revision:
+            return
+        known[pair] = named
+        revisions = self._revisions.setdefault(pair, {})
+        revisions[named.artifact_id] = max(named.revision, revisions.get(named.artifact_id, named.revision))
+
+
+def _is_active(generation: Generation | None) -> bool:
+    return generation is not None and generation.state is GenerationState.ACTIVE

@@ -1,0 +1,63 @@
+"""What an engine can be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Final
+
+from pydantic import Field, field_validator
+
+from services.common.config import CommaSeparated, HostPort, ProcessConfig
+from services.common.ticket import TicketSigner
+from services.engine.assignments import ServedPairs
+from services.engine.host import memory_bytes, usable_cores
+from services.engine.kernels.choice import KernelChoice
+from services.engine.model.weights import DTypeChoice
+
+_DEFAULT_ARENA_BYTES: Final = 1 << 30
+_MEMORY_SHARE: Final = 4  # the default arena takes at most this part of the memory
+
+
+class EngineConfig(ProcessConfig):
+    """An engine's settings."""
+
+    role: ClassVar[str] = "engine"
+
+    loader: HostPort = Field(description="host:port of the loader on this host")
+    ticket_key_file: Path = Field(description="file with the key that schedulers sign tickets with")
+    ticket_ttl_s: float = Field(
+        10.0, gt=0, description="seconds that tickets live, as the schedulers have it; a drain lasts as long"
+    )
+    serves: CommaSeparated = Field(
+        (), description="model or model@cohort, comma-separated; every model when empty"
+    )
+    kv_arena_bytes: int = Field(
+        min(_DEFAULT_ARENA_BYTES, memory_bytes() // _MEMORY_SHARE),
+        ge=1,
+        description="memory for keys and values; 1 GiB or a quarter of the memory when not given",
+    )
+    threads: int = Field(
+        usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"
+    )
+    chunk_tokens: int = Field(512, ge=1, description="most prompt tokens in one step")
+    max_batch: int = Field(256, ge=1, description="most requests under way at once; later ones wait")
+    max_model_len: int = Field(
+        0, ge=0, description="most tokens of prompt and answer together; what the model allows when 0"
+    )
+    dtype: DTypeChoice = Field(
+        "auto", description="what to compute in; float32 copies weights stored in less"
+    )
+    kernels: KernelChoice = Field("auto", description="auto takes the fastest that this CPU can run")
+    check_every_step: bool = Field(False, description="check the arena's books after every step")
+
+    @field_validator("ticket_key_file")
+    @classmethod
+    def _check_key(cls, value: Path) -> Path:
+        TicketSigner.from_file(value)
+        return value
+
+    @field_validator("serves")
+    @classmethod
+    def _check_serves(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        ServedPairs.parse(value)
+        return value

@@ -1,0 +1,156 @@
+"""The engine without its wire: token ids in, token ids out, on one arena. Tests and benchmarks use it as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from services.common.errors import AlreadyExists, InvalidRequest, Overloaded
+from services.common.ids import RequestId, TicketId
+from services.engine.arena import Arena
+from services.engine.block_pool import Reservation
+from services.engine.generation import Generation, LoadedModel
+from services.engine.occupancy import LiveTicket, Occupancy
+from services.engine.sequence import Sequence, TokenRequest
+from services.engine.step_loop import StepLoop
+from services.engine.stepper import Job, Stepper, Update
+from services.engine.token_stream import TokenStream
+
+RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Run:
+    """A request under way: what to tell of it, and what to give back at its end."""
+
+    stream: TokenStream
+    ticket_id: TicketId | None
+    resources: contextlib.ExitStack
+
+
+class Engine:
+    """Runs requests on generations; one step loop, one arena, one set of books.
+
+    Args:
+        arena: Keys and values of every generation.
+        chunk_tokens: Most tokens of prompts in one step.
+        max_batch: Most sequences under way at once.
+        check_every_step: Check the arena's books after every step, not only when idle.
+
+    Attributes:
+        occupancy: Tickets and generations, for schedulers.
+    """
+
+    def __init__(
+        self, arena: Arena, *, chunk_tokens: int, max_batch: int, check_every_step: bool = False
+    ) -> None:
+        self.arena = arena
+        self.occupancy = Occupancy()
+        self._check_every_step = check_every_step
+        self._running: set[RequestId] = set()
+        self._runs: dict[Job, _Run] = {}
+        self._loop = StepLoop(Stepper(chunk_tokens=chunk_tokens, max_batch=max_batch), self._deliver)
+
+    async def __aenter__(self) -> Self:
+        await self._loop.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._loop.__aexit__(kind, value, trace)
+
+    @property
+    def steps(self) -> int:
+        """Steps computed so far."""
+        return self._loop.steps
+
+    @contextlib.asynccontextmanager
+    async def run(
+        self, generation: Generation, request: TokenRequest, ticket_id: TicketId | None = None
+    ) -> AsyncIterator[TokenStream]:
+        """Runs a validated request while the scope lasts; leaving early aborts it within a step or two.
+
+        Blocks, generation and ticket are held until the step loop has let go of the request.
+
+        Args:
+            generation: Holds a model.
+            request: Validated for that model.
+            ticket_id: The ticket that it redeems; None for the engine's own requests.
+
+        Raises:
+            InvalidRequest: Its worst case exceeds the whole arena.
+            Overloaded: The arena has no room for its worst case now.
+            AlreadyExists: A request of that id is running.
+            Unavailable: The engine is stopping.
+        """
+        with contextlib.ExitStack() as resources:
+            model = resources.enter_context(generation.use())
+            self._claim(request.id, resources)
+            reservation = resources.enter_context(self._reserve(model, request))
+            job = Job(Sequence(request, reservation), model)
+            self._loop.submit(job)
+            run = self._runs[job] = _Run(TokenStream(), ticket_id, resources.pop_all())
+        if ticket_id is not None:
+            self._open_ticket(ticket_id, request, reservation)
+        try:
+            yield run.stream
+        finally:
+            self._loop.abort(job)
+
+    def check(self) -> None:
+        """Raises AssertionError unless every byte of the arena is accounted for."""
+        self.arena.pool.check()
+        reserved = sum(ticket.reserved_bytes for ticket in self.occupancy.tickets)
+        assert reserved <= self.arena.pool.used_bytes <= self.arena.pool.total_bytes
+        assert self._runs or not self.arena.pool.used_bytes, "an idle engine holds no blocks"
+
+    def _claim(self, request_id: RequestId, resources: contextlib.ExitStack) -> None:
+        if request_id in self._running:
+            raise AlreadyExists("a request of that id is running here; give every request its own id")
+        self._running.add(request_id)
+        resources.callback(self._running.discard, request_id)
+
+    def _reserve(self, model: LoadedModel, request: TokenRequest) -> Reservation:
+        pool, blocks = self.arena.pool, request.worst_case_blocks
+        if blocks * model.block_bytes > pool.total_bytes:
+            raise InvalidRequest(
+                f"the request may need {blocks * model.block_bytes} bytes of KV memory; this engine has "
+                f"{pool.total_bytes}: shorten the prompt or ask for fewer tokens",
+                reason="PROMPT_TOO_LARGE",
+            )
+        if not pool.can_reserve(model.block_bytes, blocks):
+            raise Overloaded("the engine's KV memory is full; try again", retry_after_s=RETRY_AFTER_S)
+        return pool.reserve(model.block_bytes, blocks)
+
+    def _open_ticket(self, ticket_id: TicketId, request: TokenRequest, reservation: Reservation) -> None:
+        ticket = LiveTicket(
+            id=ticket_id, reserved_bytes=reservation.total_bytes, prompt_tokens=len(request.prompt)
+        )
+        self.occupancy.open(ticket)
+
+    def _deliver(self, updates: list[Update]) -> None:
+        for update in updates:
+            self._tell(update)
+        if self._check_every_step or not self._runs:
+            self.check()
+
+    def _tell(self, update: Update) -> None:
+        run = self._runs[update.job]
+        if update.is_first_chunk and run.ticket_id is not None:
+            self.occupancy.start_prefill(run.ticket_id)
+        if update.token is not None:
+            run.stream.push(update.token)
+        if update.outcome is not None:
+            del self._runs[update.job]
+            run.resources.close()
+            if run.ticket_id is not None:
+                self.occupancy.close(run.ticket_id)
+            run.stream.end(update.outcome)

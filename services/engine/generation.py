@@ -1,0 +1,100 @@
+"""An artifact loaded in this engine, from the first byte fetched to the last page unmapped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import structlog
+
+from services.common.errors import InternalError
+from services.common.ids import ArtifactId
+from services.common.registry.records import GenerationState as State
+from services.engine.stepper import StepModel
+
+log = structlog.get_logger()
+
+_MOVES: Final = {
+    State.FETCHING: {State.WARMING, State.FAILED, State.RETIRED},
+    State.WARMING: {State.ACTIVE, State.FETCHING, State.FAILED, State.RETIRED},
+    State.ACTIVE: {State.DRAINING},
+    State.DRAINING: {State.ACTIVE, State.RETIRED},  # back when a rollback names it while it is still here
+    State.FAILED: {State.FETCHING, State.RETIRED},
+    State.RETIRED: set[State](),
+}
+
+
+class LoadedModel(StepModel, Protocol):
+    """A model over its weights and its view of the arena."""
+
+    vocab_size: int
+    block_bytes: int
+    max_context_tokens: int
+
+
+class Generation:
+    """Counts its users; its model lives until it is retired.
+
+    Args:
+        artifact_id: What it is a load of.
+        changed: Called after every change of state, error, or from the last user to none.
+
+    Attributes:
+        error: Why it failed, or what it waits for.
+    """
+
+    def __init__(self, artifact_id: ArtifactId, changed: Callable[[], None]) -> None:
+        self.artifact_id = artifact_id
+        self.error = ""
+        self._changed = changed
+        self._state = State.FETCHING
+        self._model: LoadedModel | None = None
+        self._users = 0
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def users(self) -> int:
+        return self._users
+
+    @property
+    def model(self) -> LoadedModel | None:
+        return self._model
+
+    def advance(self, state: State, error: str = "") -> None:
+        """Moves to `state`; RETIRED and FETCHING let go of the model.
+
+        Raises:
+            InternalError: There is no such move.
+        """
+        if state not in _MOVES[self._state] or (state is State.RETIRED and self._users):
+            raise InternalError(f"generation {self.artifact_id[:12]}: no way from {self._state} to {state}")
+        log.info("generation_state", artifact_id=self.artifact_id, old=self._state, new=state, error=error)
+        self._state, self.error = state, error
+        if state in {State.RETIRED, State.FETCHING, State.FAILED}:
+            self._model = None
+        self._changed()
+
+    def explain(self, error: str) -> None:
+        """Says what it waits for."""
+        self.error = error
+        self._changed()
+
+    def install(self, model: LoadedModel) -> None:
+        """Gives it its model, before it is warmed up."""
+        self._model = model
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[LoadedModel]:
+        """Keeps the model while the scope lasts."""
+        assert self._model is not None
+        self._users += 1
+        try:
+            yield self._model
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._changed()

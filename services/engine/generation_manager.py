@@ -1,0 +1,222 @@
+"""Makes the generations in this engine follow the registry: load, warm up, serve, drain, retire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import structlog
+
+from services.common.backoff import Backoff
+from services.common.errors import HalogenError, NotFound, Overloaded, PreconditionFailed, Unavailable
+from services.common.ids import ArtifactId, RequestId, Revision, fresh_id
+from services.common.registry.records import GenerationRecord, Serving, Target
+from services.common.registry.records import GenerationState as State
+from services.common.registry.view import View
+from services.engine.assignments import Assignments
+from services.engine.engine import Engine
+from services.engine.generation import Generation
+from services.engine.loaded_model import LlamaOnArena, PreparedArtifact
+from services.engine.occupancy import ResidentGeneration
+from services.engine.sequence import Sampling, TokenRequest
+
+_WORTH_RETRYING: Final = (
+    Unavailable,
+    Overloaded,
+    NotFound,
+)  # an artifact may reach the store after its target
+
+log = structlog.get_logger()
+
+
+class Loader(Protocol):
+    async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact: ...
+
+
+class GenerationManager:
+    """Acts on targets/ and serving/.
+
+    A new generation is loaded beside the old one. The old one drains once nothing names it and its successor
+    is active here; it is retired when tickets granted for it have expired and its last request has ended.
+
+    Args:
+        engine: Runs the warm-up, and shows the generations in its occupancy.
+        loader: Prepares artifacts.
+        load: Makes a model of what was prepared; called in a thread.
+        assignments: Which pairs this engine is for.
+        ticket_ttl_s: The longest that a granted ticket may still come in.
+        changed: Told the records for engines/{id} after every change.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        loader: Loader,
+        load: Callable[[PreparedArtifact], LlamaOnArena],
+        assignments: Assignments,
+        ticket_ttl_s: float,
+        changed: Callable[[tuple[GenerationRecord, ...]], None],
+    ) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._load = load
+        self._assignments = assignments
+        self._ticket_ttl_s = ticket_ttl_s
+        self._changed = changed
+        self._generations: dict[ArtifactId, Generation] = {}
+        self._loads: dict[ArtifactId, asyncio.Task[None]] = {}
+        self._asked: dict[ArtifactId, frozenset[Revision]] = {}  # by whom each load was asked for
+        self._drained_at: dict[ArtifactId, float] = {}
+        self._wake = asyncio.Event()
+
+    async def follow(self, targets: View[Target], serving: View[Serving]) -> None:
+        """Acts on every change of the two views, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._wake_after_changes(targets))
+            group.create_task(self._wake_after_changes(serving))
+            await asyncio.gather(targets.synced(), serving.synced())
+            while True:
+                self._wake.clear()
+                self._assignments.hear(targets.records, serving.records)
+                self._reconcile(group, asyncio.get_running_loop().time())
+                await self._next_wake()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether any generation serves."""
+        return any(generation.state is State.ACTIVE for generation in self._generations.values())
+
+    def get(self, artifact_id: ArtifactId) -> Generation:
+        """The generation that serves an artifact; it holds a model.
+
+        Raises:
+            PreconditionFailed: None does (any more).
+        """
+        generation = self._generations.get(artifact_id)
+        if generation is None or generation.state not in {State.ACTIVE, State.DRAINING}:
+            raise PreconditionFailed(
+                "this engine does not serve that artifact (any more); route again", reason="REVISION_RETIRED"
+            )
+        return generation
+
+    def _reconcile(self, group: asyncio.TaskGroup, now: float) -> None:
+        wanted = self._assignments.wanted()
+        for artifact_id in wanted:
+            self._want(artifact_id, group)
+        for artifact_id in self._generations.keys() - wanted:
+            self._unwant(self._generations[artifact_id], now)
+
+    def _want(self, artifact_id: ArtifactId, group: asyncio.TaskGroup) -> None:
+        asked = self._assignments.revisions(artifact_id)
+        generation = self._generations.get(artifact_id)
+        if generation is None:
+            generation = Generation(artifact_id, self._on_change)
+            self._generations[artifact_id] = generation
+            self._asked[artifact_id] = asked
+            self._loads[artifact_id] = group.create_task(self._bring_up(generation))
+            self._on_change()
+        elif generation.state is State.DRAINING:
+            del self._drained_at[artifact_id]
+            generation.advance(State.ACTIVE)
+        elif generation.state is State.FAILED and self._asked[artifact_id] != asked:
+            self._retire(generation)  # published anew: the next pass loads it anew
+
+    def _unwant(self, generation: Generation, now: float) -> None:
+        artifact_id = generation.artifact_id
+        match generation.state:
+            case State.ACTIVE if self._assignments.replaced(artifact_id, self._generations):
+                self._drained_at[artifact_id] = now + self._ticket_ttl_s
+                generation.advance(State.DRAINING)
+            case State.DRAINING if now >= self._drained_at[artifact_id] and not generation.users:
+                del self._drained_at[artifact_id]
+                self._retire(generation)
+            case State.FETCHING if not self._loads[artifact_id].cancelling():
+                self._loads[artifact_id].cancel()  # it retires itself; what is warming is done in a moment
+            case State.FAILED:
+                self._retire(generation)
+
+    def _retire(self, generation: Generation) -> None:
+        generation.advance(State.RETIRED)
+        del self._generations[generation.artifact_id], self._asked[generation.artifact_id]
+        self._assignments.forget(generation.artifact_id)
+        self._on_change()
+
+    async def _bring_up(self, generation: Generation) -> None:
+        """Loads one generation to ACTIVE or FAILED, trying again while that may help."""
+        backoff = Backoff()
+        try:
+            while not await self._try_to_bring_up(generation):
+                await backoff.pause()
+        except asyncio.CancelledError:
+            if generation.state is State.FETCHING:
+                self._retire(generation)
+            raise
+        finally:
+            del self._loads[generation.artifact_id]
+
+    async def _try_to_bring_up(self, generation: Generation) -> bool:
+        """Whether it is settled, for better or worse."""
+        log.info("checkpoint_start", artifact_id=generation.artifact_id)
+        try:
+            prepared = await self._loader.prepare(generation.artifact_id)
+            generation.install(await asyncio.to_thread(self._load, prepared))
+            generation.advance(State.WARMING)
+            await self._warm_up(generation)
+        except _WORTH_RETRYING as failure:
+            self._wait_for(generation, failure)
+            return False
+        except HalogenError as failure:
+            generation.advance(State.FAILED, failure.message)
+        except Exception:
+            log.exception("generation_failed", artifact_id=generation.artifact_id)
+            generation.advance(State.FAILED, "it could not be loaded; the engine's log has the details")
+        else:
+            generation.advance(State.ACTIVE)
+            log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
+        return True
+
+    def _wait_for(self, generation: Generation, failure: HalogenError) -> None:
+        if generation.state is State.WARMING:
+            generation.advance(State.FETCHING)
+        generation.explain(failure.message)
+
+    async def _warm_up(self, generation: Generation) -> None:
+        """Two steps through the whole path: a prefill and a decode."""
+        request = TokenRequest(
+            id=RequestId(fresh_id("warm-up")), prompt=(0, 0), sampling=Sampling(max_tokens=2)
+        )
+        async with self._engine.run(generation, request) as stream:
+            async for _ in stream:
+                pass
+
+    def _on_change(self) -> None:
+        generations = self._generations.values()
+        self._engine.occupancy.set_generations(tuple(map(_resident, generations)))
+        self._changed(self._assignments.records(self._generations))
+        self._wake.set()
+
+    async def _wake_after_changes(self, view: View[Any]) -> None:
+        async with contextlib.aclosing(view.changes()) as changes:
+            async for _ in changes:
+                self._wake.set()
+
+    async def _next_wake(self) -> None:
+        """Returns when something has changed or a drain may be over."""
+        now = asyncio.get_running_loop().time()
+        next_drain = min((at for at in self._drained_at.values() if at > now), default=None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(next_drain):
+                await self._wake.wait()
+
+
+def _resident(generation: Generation) -> ResidentGeneration:
+    model = generation.model
+    return ResidentGeneration(
+        artifact_id=generation.artifact_id,
+        state=generation.state,
+        block_bytes=model.block_bytes if model else 0,
+        max_context_tokens=model.max_context_tokens if model else 0,
+    )

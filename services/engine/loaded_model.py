@@ -1,0 +1,92 @@
+"""From an artifact that the loader has prepared to a model that computes steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+import torch
+
+from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
+from services.common.errors import CorruptData
+from services.common.ids import ArtifactId
+from services.engine.arena import Arena
+from services.engine.kernels.protocol import Kernels
+from services.engine.mapping import map_file, populate
+from services.engine.model.llama import Llama
+from services.engine.model.weights import DTypeChoice, bind, stored_dtype
+from services.engine.ragged import Ragged
+
+log = structlog.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedArtifact:
+    """What a loader has made ready on this host.
+
+    Attributes:
+        weights: Where to map the weights.
+        identity: Hex sha256 that their header must have.
+        config: The bytes of config.json.
+    """
+
+    artifact_id: ArtifactId
+    weights: Path
+    identity: str
+    config: bytes
+
+
+class LlamaOnArena:
+    """A `generation.LoadedModel`."""
+
+    def __init__(self, llama: Llama, arena: Arena) -> None:
+        self.vocab_size = llama.architecture.vocab_size
+        self.block_bytes = llama.block_bytes
+        self.max_context_tokens = llama.max_positions
+        self._llama = llama
+        self._blocks = arena.blocks(llama.dtype, llama.kv_shape)
+
+    def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
+        logits: npt.NDArray[np.float32] = self._llama.forward(step, self._blocks).numpy()
+        return logits
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLoading:
+    """How this engine loads models: the choices that are the same for all of them."""
+
+    arena: Arena
+    kernels: Kernels
+    dtype: DTypeChoice
+    max_model_len: int
+
+    def load(self, prepared: PreparedArtifact) -> LlamaOnArena:
+        """Maps and binds the weights; takes as long as their pages take to become resident.
+
+        Raises:
+            CorruptData: The file is not the one that the loader verified, or its tensors do not fit its config.
+            Unsupported: It is a model that this engine does not compute.
+            Unavailable: The file is gone.
+        """
+        mapped = map_file(prepared.weights)
+        header = _read_header(mapped)
+        if header.identity != prepared.identity:
+            raise CorruptData("the mapped weights are not those that the loader verified; prepare them again")
+        populate(mapped)
+        architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
+        weights = bind(mapped, header, architecture, self.dtype)
+        limit = min(
+            self.max_model_len or architecture.max_position_embeddings, architecture.max_position_embeddings
+        )
+        with torch.inference_mode():
+            return LlamaOnArena(Llama(architecture, weights, self.kernels, limit), self.arena)
+
+
+def _read_header(mapped: torch.Tensor) -> Header:
+    extent = header_bytes(mapped[: PREAMBLE.size].numpy().tobytes())
+    return Header.decode(mapped[:extent].numpy().tobytes())

@@ -1,0 +1,78 @@
+"""The engine's side of LoaderService: artifacts made ready on this host."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import grpc
+import structlog
+from halogen.v1 import loader_pb2, loader_pb2_grpc
+
+from services.common.checkpoint.manifest import PATHS, Role
+from services.common.errors import InternalError, Unavailable
+from services.common.ids import ArtifactId
+from services.common.rpc.status import from_rpc_error
+from services.engine.loaded_model import PreparedArtifact
+
+SILENCE_S: Final = 60.0  # a loader at work tells its progress far more often
+READ_TIMEOUT_S: Final = 30.0
+
+log = structlog.get_logger()
+
+
+class LoaderClient:
+    """Asks one loader.
+
+    Args:
+        channel: To the loader on this host.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = loader_pb2_grpc.LoaderServiceStub(channel)
+
+    async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
+        """Waits until the artifact is verified and in shared memory.
+
+        Raises:
+            HalogenError: As the loader says; Unavailable also when it falls silent.
+        """
+        try:
+            prepared = await self._prepare(artifact_id)
+            config = await self._read(artifact_id, PATHS[Role.CONFIG])
+        except grpc.aio.AioRpcError as failure:
+            raise from_rpc_error(failure) from None
+        weights = next((f for f in prepared.files if f.path == PATHS[Role.WEIGHTS]), None)
+        if weights is None:
+            raise InternalError("the loader prepared an artifact without weights")
+        return PreparedArtifact(
+            artifact_id=artifact_id,
+            weights=Path(weights.mapped_path),
+            identity=weights.identity,
+            config=config,
+        )
+
+    async def _prepare(self, artifact_id: ArtifactId) -> loader_pb2.PreparedArtifact:
+        call = self._stub.PrepareArtifact(loader_pb2.PrepareArtifactRequest(artifact_id=artifact_id))
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(SILENCE_S) as limit:
+                async for message in call:
+                    limit.reschedule(loop.time() + SILENCE_S)
+                    if message.HasField("prepared"):
+                        return message.prepared
+        except TimeoutError:
+            raise Unavailable(f"the loader has said nothing for {SILENCE_S:.0f} s", retry_after_s=1) from None
+        finally:
+            call.cancel()
+        raise Unavailable("the loader ended without preparing the artifact", retry_after_s=1)
+
+    async def _read(self, artifact_id: ArtifactId, path: str) -> bytes:
+        call = self._stub.ReadFile(
+            loader_pb2.ReadFileRequest(artifact_id=artifact_id, path=path), timeout=READ_TIMEOUT_S
+        )
+        try:
+            return b"".join([message.data async for message in call])
+        finally:
+            call.cancel()

@@ -1,0 +1,58 @@
+"""A file in shared memory, mapped read-only as bytes that tensors can be views of, without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from services.common.errors import Unavailable
+
+_FAILED: Final = ctypes.c_void_p(-1).value
+_MADV_POPULATE_READ: Final = 22  # Linux 5.14
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def map_file(path: Path) -> torch.Tensor:
+    """The file's bytes, [size] of uint8, shared with everybody who maps it; a write is a SIGSEGV.
+
+    It is unmapped when the last tensor over it is gone. Python's own mmap will not do: torch warns of every
+    buffer that it cannot write to.
+
+    Raises:
+        Unavailable: The file is not there (any more), or is empty.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as failure:
+        raise Unavailable(f"prepared weights cannot be opened: {failure.strerror}", retry_after_s=1) from None
+    try:
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            raise Unavailable("prepared weights are empty; ask the loader again", retry_after_s=1)
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    finally:
+        os.close(descriptor)
+    if address == _FAILED:
+        raise Unavailable(f"weights cannot be mapped: {os.strerror(ctypes.get_errno())}", retry_after_s=1)
+    buffer = (ctypes.c_ubyte * size).from_address(address)
+    weakref.finalize(buffer, _libc.munmap, address, size)
+    return torch.frombuffer(buffer, dtype=torch.uint8)
+
+
+def populate(mapped: torch.Tensor) -> None:
+    """Makes every page of a mapping resident, so that the first step does not fault its way through it.
+
+    Slow for large files and holds no lock: call it in a thread. Older kernels fault as they go.
+    """
+    _libc.madvise(mapped.data_ptr(), mapped.numel(), _MADV_POPULATE_READ)

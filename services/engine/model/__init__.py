@@ -1,0 +1,1 @@
+"""Models: what an artifact's config.json and tensors compute."""

@@ -1,0 +1,121 @@
+"""The tensors of an artifact, bound to the places where the decoder uses them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Final, Literal, NoReturn
+
+import torch
+
+from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD, decoder_tensors
+from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.header import Header
+from services.common.checkpoint.layout import TensorEntry
+from services.common.errors import CorruptData, Unsupported
+from services.engine.model.llama import LayerWeights, LlamaWeights
+
+DTypeChoice = Literal["auto", "bfloat16", "float32"]
+
+_TORCH: Final = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
+
+
+def stored_dtype(header: Header) -> DType:
+    """The one dtype of all tensors.
+
+    Raises:
+        Unsupported: There is more than one.
+    """
+    kinds = {entry.dtype for entry in header.layout.entries}
+    if len(kinds) != 1:
+        raise Unsupported(f"weights: tensors of {sorted(kinds)} in one file; convert them to one dtype")
+    return kinds.pop()
+
+
+def bind(
+    mapped: torch.Tensor, header: Header, architecture: Architecture, dtype: DTypeChoice
+) -> LlamaWeights:
+    """Makes the weights' views of the mapping.
+
+    Args:
+        mapped: The whole file, [bytes] of uint8, never written to.
+        header: Its header.
+        architecture: What the artifact's config.json describes.
+        dtype: "float32" copies weights stored in less; anything else uses them in place.
+
+    Raises:
+        CorruptData: A tensor is missing, left over or of another shape than `architecture` has it.
+        Unsupported: The weights cannot be used in that dtype without a copy.
+    """
+    _check_tensors(header.tensors, architecture)
+    return _Binder(mapped, header, _compute_dtype(architecture.dtype, dtype)).bind(architecture)
+
+
+def _compute_dtype(stored: DType, choice: DTypeChoice) -> torch.dtype:
+    if choice == "float32":
+        return torch.float32
+    wanted = _TORCH[stored] if choice == "auto" else torch.bfloat16
+    if wanted != _TORCH[stored] or wanted == torch.float16:
+        raise Unsupported(
+            f"weights stored in {stored} cannot be used in place with --dtype {choice}; "
+            "take --dtype float32, or convert the checkpoint to bf16",
+            reason="DTYPE_UNSUPPORTED",
+        )
+    return wanted
+
+
+def _check_tensors(tensors: Mapping[str, TensorEntry], architecture: Architecture) -> None:
+    expected = {spec.name: spec.shape for spec in decoder_tensors(architecture)}
+    for name in sorted(expected.keys() - tensors.keys()):
+        _refuse(f"tensor {name} is missing")
+    for name in sorted(tensors.keys() - expected.keys()):
+        _refuse(f"tensor {name} belongs to no such model")
+    for name, shape in expected.items():
+        if tensors[name].shape != shape:
+            _refuse(f"tensor {name} has shape {tensors[name].shape}, config.json says {shape}")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise CorruptData(f"weights: {what}; convert the checkpoint again", reason="TENSORS_MISMATCH")
+
+
+class _Binder:
+    """Views of one mapping, in one dtype."""
+
+    def __init__(self, mapped: torch.Tensor, header: Header, dtype: torch.dtype) -> None:
+        self._mapped = mapped
+        self._tensors = header.tensors
+        self._dtype = dtype
+
+    def bind(self, architecture: Architecture) -> LlamaWeights:
+        embedding = self._view(EMBEDDING)
+        return LlamaWeights(
+            embedding=embedding,
+            layers=tuple(self._layer(f"model.layers.{i}.") for i in range(architecture.num_hidden_layers)),
+            norm=self._view("model.norm.weight"),
+            head=embedding if architecture.tie_word_embeddings else self._view(HEAD),
+        )
+
+    def _layer(self, prefix: str) -> LayerWeights:
+        def view(*names: str) -> torch.Tensor:
+            return self._view(*(f"{prefix}{name}.weight" for name in names))
+
+        return LayerWeights(
+            attention_norm=view("input_layernorm"),
+            qkv=view("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            output=view("self_attn.o_proj"),
+            mlp_norm=view("post_attention_layernorm"),
+            gate_up=view("mlp.gate_proj", "mlp.up_proj"),
+            down=view("mlp.down_proj"),
+        )
+
+    def _view(self, *names: str) -> torch.Tensor:
+        """One matrix of tensors that lie back to back, row after row; copied only to another dtype."""
+        entries = [self._tensors[name] for name in names]
+        for before, entry in itertools.pairwise(entries):
+            if entry.offset != before.end:
+                _refuse(f"tensor {entry.name} does not follow {before.name}")
+        stored = self._mapped[entries[0].offset : entries[-1].end].view(_TORCH[entries[0].dtype])
+        rows = sum(entry.shape[0] for entry in entries)
+        return stored.view(rows, *entries[0].shape[1:]).to(self._dtype)

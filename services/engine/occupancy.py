@@ -1,0 +1,152 @@
+"""Which tickets are live and which generations resident, with a feed of changes for whoever watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Final
+
+from services.common.ids import ArtifactId, TicketId
+from services.common.kv import BLOCK_TOKENS
+from services.common.registry.records import GenerationState
+
+MAX_PENDING: Final = 10_000  # changes that wait for one watcher before a fresh snapshot is cheaper
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTicket:
+    """A ticket whose request has not ended."""
+
+    id: TicketId
+    reserved_bytes: int
+    prompt_tokens: int
+    prefill_started: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentGeneration:
+    """A generation as schedulers need to know it; block_bytes is 0 until its model is loaded."""
+
+    artifact_id: ArtifactId
+    state: GenerationState
+    block_bytes: int
+    max_context_tokens: int
+    block_tokens: int = BLOCK_TOKENS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything, as it stands."""
+
+    tickets: tuple[LiveTicket, ...]
+    generations: tuple[ResidentGeneration, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Delta:
+    """What has changed since the last message; `generations` is all of them if any changed, else None."""
+
+    tickets: tuple[LiveTicket, ...]
+    closed: tuple[TicketId, ...]
+    generations: tuple[ResidentGeneration, ...] | None
+
+
+class Occupancy:
+    """The books; changed on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._tickets: dict[TicketId, LiveTicket] = {}
+        self._generations: tuple[ResidentGeneration, ...] = ()
+        self._watchers: set[_Watcher] = set()
+
+    @property
+    def tickets(self) -> tuple[LiveTicket, ...]:
+        return tuple(self._tickets.values())
+
+    def open(self, ticket: LiveTicket) -> None:
+        self._set(ticket)
+
+    def start_prefill(self, ticket_id: TicketId) -> None:
+        self._set(dataclasses.replace(self._tickets[ticket_id], prefill_started=True))
+
+    def close(self, ticket_id: TicketId) -> None:
+        del self._tickets[ticket_id]
+        self._tell(lambda watcher: watcher.close(ticket_id))
+
+    def set_generations(self, generations: tuple[ResidentGeneration, ...]) -> None:
+        if generations != self._generations:
+            self._generations = generations
+            self._tell(_Watcher.mark_generations)
+
+    async def watch(self) -> AsyncGenerator[Snapshot | Delta, None]:
+        """A snapshot, then every change; changes that a slow watcher has not taken come as one."""
+        watcher = _Watcher()
+        with self._watching(watcher):
+            while True:
+                if watcher.is_behind:
+                    watcher.reset()
+                    yield Snapshot(self.tickets, self._generations)
+                else:
+                    yield watcher.take(self._generations)
+                await watcher.news.wait()
+
+    @contextlib.contextmanager
+    def _watching(self, watcher: _Watcher) -> Iterator[None]:
+        self._watchers.add(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def _set(self, ticket: LiveTicket) -> None:
+        self._tickets[ticket.id] = ticket
+        self._tell(lambda watcher: watcher.change(ticket))
+
+    def _tell(self, what: Callable[[_Watcher], None]) -> None:
+        for watcher in self._watchers:
+            what(watcher)
+            watcher.news.set()
+
+
+class _Watcher:
+    """What one watcher has not been told yet."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.is_behind = True  # a snapshot is due
+        self._changed: dict[TicketId, LiveTicket] = {}
+        self._closed: list[TicketId] = []
+        self._generations_changed = False
+
+    def change(self, ticket: LiveTicket) -> None:
+        self._changed[ticket.id] = ticket
+        self._bound()
+
+    def close(self, ticket_id: TicketId) -> None:
+        self._changed.pop(ticket_id, None)
+        self._closed.append(ticket_id)
+        self._bound()
+
+    def mark_generations(self) -> None:
+        self._generations_changed = True
+
+    def take(self, generations: tuple[ResidentGeneration, ...]) -> Delta:
+        delta = Delta(
+            tuple(self._changed.values()),
+            tuple(self._closed),
+            generations if self._generations_changed else None,
+        )
+        self.reset()
+        return delta
+
+    def reset(self) -> None:
+        self.news.clear()
+        self.is_behind = False
+        self._changed, self._closed, self._generations_changed = {}, [], False
+
+    def _bound(self) -> None:
+        if len(self._changed) + len(self._closed) > MAX_PENDING:
+            self.reset()
+            self.is_behind = True

@@ -1,0 +1,120 @@
+"""One request on its way through the engine: its tokens, its blocks, how far it has been computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Sequence as Ordered
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from services.common.ids import RequestId
+from services.common.kv import BLOCK_TOKENS, worst_case_blocks
+from services.engine.block_pool import Reservation
+
+
+class Phase(enum.Enum):
+    WAITING = "waiting"  # none of its prompt is computed
+    PREFILL = "prefill"  # some is
+    DECODE = "decode"  # all is: one new token per step
+    ENDED = "ended"
+
+
+_MOVES: Final = {
+    Phase.WAITING: {Phase.PREFILL, Phase.DECODE, Phase.ENDED},
+    Phase.PREFILL: {Phase.PREFILL, Phase.DECODE, Phase.ENDED},
+    Phase.DECODE: {Phase.DECODE, Phase.ENDED},
+    Phase.ENDED: set[Phase](),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen; every value is in its range (see validation.py)."""
+
+    temperature: float = 0.0  # 0 is greedy
+    top_k: int = 0  # 0 keeps all
+    top_p: float = 1.0
+    seed: int = 0
+    max_tokens: int
+    stop_token_ids: frozenset[int] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """What is asked of the engine.
+
+    Attributes:
+        deadline: time.monotonic() after which nobody wants the answer.
+    """
+
+    id: RequestId
+    prompt: Ordered[int]
+    sampling: Sampling
+    deadline: float = math.inf
+
+    @property
+    def worst_case_blocks(self) -> int:
+        return worst_case_blocks(len(self.prompt), self.sampling.max_tokens, BLOCK_TOKENS)
+
+
+class Sequence:
+    """The step thread's view of a request.
+
+    Tokens 0 .. length - 1 are known; keys and values of 0 .. computed - 1 are stored in the blocks of `table`.
+    Invariant: computed < length, and the blocks taken cover exactly `computed` tokens.
+
+    Args:
+        reservation: Holds the request's worst case in blocks.
+    """
+
+    def __init__(self, request: TokenRequest, reservation: Reservation) -> None:
+        self.request = request
+        self.phase = Phase.WAITING
+        self.computed = 0
+        self.length = len(request.prompt)
+        self._reservation = reservation
+        self._tokens = np.empty(self.length + request.sampling.max_tokens, np.int32)
+        self._tokens[: self.length] = request.prompt
+        self._table = np.empty(reservation.blocks, np.int32)
+        self._blocks = 0
+
+    @property
+    def generated(self) -> int:
+        return self.length - len(self.request.prompt)
+
+    @property
+    def table(self) -> npt.NDArray[np.int32]:
+        """Ids of its blocks, in the order of its tokens."""
+        return self._table[: self._blocks]
+
+    def pending(self, count: int) -> npt.NDArray[np.int32]:
+        """The next `count` tokens whose keys and values are to be stored."""
+        return self._tokens[self.computed : self.computed + count]
+
+    def cover(self, count: int) -> None:
+        """Takes the blocks that the next `count` tokens will fill."""
+        needed = -(-(self.computed + count) // BLOCK_TOKENS)
+        while self._blocks < needed:
+            self._table[self._blocks] = self._reservation.take()
+            self._blocks += 1
+
+    def advance(self, count: int) -> bool:
+        """Notes that the next `count` tokens are computed; tells whether a new token is due."""
+        self.computed += count
+        due = self.computed == self.length
+        self.move(Phase.DECODE if due else Phase.PREFILL)
+        return due
+
+    def append(self, token: int) -> None:
+        self._tokens[self.length] = token
+        self.length += 1
+
+    def move(self, phase: Phase) -> None:
+        """Raises ValueError on a move that the table does not know."""
+        if phase not in _MOVES[self.phase]:
+            raise ValueError(f"request {self.request.id}: no way from {self.phase} to {phase}")
+        self.phase = phase

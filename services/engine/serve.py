@@ -1,0 +1,146 @@
+"""An engine's life: memory, thread, server, then whatever the registry asks it to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib.metadata
+from collections.abc import AsyncIterator
+from typing import Final
+
+import structlog
+import torch
+from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
+
+from services.common.background import background
+from services.common.lifecycle import Stop
+from services.common.process import Identity, Started
+from services.common.registry import keys
+from services.common.registry.records import EngineRecord, GenerationRecord, Serving, Target
+from services.common.registry.registration import Registration
+from services.common.registry.store import Store
+from services.common.registry.view import View
+from services.common.rpc.client import connect
+from services.common.rpc.server import RpcServer
+from services.common.ticket import TicketSigner
+from services.engine.arena import Arena
+from services.engine.assignments import Assignments, ServedPairs
+from services.engine.config import EngineConfig
+from services.engine.engine import Engine
+from services.engine.generation_manager import GenerationManager
+from services.engine.kernels.choice import choose_kernels
+from services.engine.kernels.protocol import Kernels
+from services.engine.loaded_model import ModelLoading
+from services.engine.loader_client import LoaderClient
+from services.engine.servicer import EngineServicer
+from services.engine.ticket_gate import TicketGate
+
+SERVICE: Final = "halogen.v1.EngineService"
+
+log = structlog.get_logger()
+
+
+async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started) -> None:
+    """Serves until `stop` is asked for, and finishes what runs."""
+    torch.set_num_threads(config.threads)
+    kernels = choose_kernels(config.kernels, config.threads)
+    log.info("memory_prealloc", kv_arena_bytes=config.kv_arena_bytes)
+    arena = Arena(config.kv_arena_bytes)
+    engine = Engine(
+        arena,
+        chunk_tokens=config.chunk_tokens,
+        max_batch=config.max_batch,
+        check_every_step=config.check_every_step,
+    )
+    loading = ModelLoading(
+        arena=arena, kernels=kernels, dtype=config.dtype, max_model_len=config.max_model_len
+    )
+    async with engine, connect(str(config.loader)) as channel:
+        room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))
+        await room.serve(store, stop, started)
+
+
+def runtime_build(kernels: Kernels) -> str:
+    """What answers, for provenance: ``halogen/0.1.0 cpu avx512_bf16 torch/2.13.0``."""
+    version = importlib.metadata.version("halogen-serve")
+    return f"halogen/{version} cpu {kernels.name} torch/{torch.__version__.partition('+')[0]}"
+
+
+class _Room:
+    """The parts of a running engine, wired."""
+
+    def __init__(
+        self, config: EngineConfig, engine: Engine, loading: ModelLoading, loader: LoaderClient, build: str
+    ) -> None:
+        self._config = config
+        self._build = build
+        self._records: tuple[GenerationRecord, ...] = ()
+        self._news = asyncio.Event()
+        self._engine = engine
+        self._generations = GenerationManager(
+            engine=engine,
+            loader=loader,
+            load=loading.load,
+            assignments=Assignments(ServedPairs.parse(config.serves)),
+            ticket_ttl_s=config.ticket_ttl_s,
+            changed=self._on_change,
+        )
+
+    async def serve(self, store: Store, stop: Stop, started: Started) -> None:
+        identity = Identity.of(self._config, self._config.listen)
+        server = RpcServer([SERVICE])
+        add_EngineServiceServicer_to_server(self._servicer(identity), server.grpc_server)
+        bound = await server.start(self._config.listen)
+        identity = dataclasses.replace(Identity.of(self._config, bound), instance_id=identity.instance_id)
+        try:
+            async with (
+                self._following(store),
+                self._registered(store, identity, server),
+            ):
+                started(bound)
+                await stop.wait()
+        finally:
+            await asyncio.shield(server.stop(self._config.drain_s))
+
+    def _servicer(self, identity: Identity) -> EngineServicer:
+        return EngineServicer(
+            engine=self._engine,
+            generations=self._generations,
+            gate=TicketGate(identity.instance_id, TicketSigner.from_file(self._config.ticket_key_file)),
+            engine_id=identity.id,
+            instance_id=identity.instance_id,
+            runtime_build=self._build,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _following(self, store: Store) -> AsyncIterator[None]:
+        async with (
+            View(store, keys.TARGETS, Target) as targets,
+            View(store, keys.SERVING, Serving) as serving,
+            background(self._generations.follow(targets, serving)),
+        ):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _registered(self, store: Store, identity: Identity, server: RpcServer) -> AsyncIterator[None]:
+        """Keeps engines/{id} and the server's health telling what this engine holds."""
+        record = EngineRecord(**dataclasses.asdict(identity), runtime_build=self._build)
+
+        async def tell(registration: Registration[EngineRecord]) -> None:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                registration.update(record.model_copy(update={"generations": self._records}))
+                await server.set_ready(self._generations.is_ready)
+
+        key = keys.engine(identity.id)
+        async with (
+            Registration(store, key, self._config.lease_ttl_s, record) as registration,
+            background(tell(registration)),
+        ):
+            yield
+
+    def _on_change(self, records: tuple[GenerationRecord, ...]) -> None:
+        self._records = records
+        self._news.set()

@@ -1,0 +1,194 @@
+"""EngineService: translates between the wire and the engine; decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import grpc
+from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
+
+from services.common.errors import InvalidRequest
+from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
+from services.common.registry.records import GenerationState
+from services.common.ticket import Ticket
+from services.engine.engine import Engine
+from services.engine.generation_manager import GenerationManager
+from services.engine.occupancy import Delta, LiveTicket, ResidentGeneration, Snapshot
+from services.engine.stepper import FinishReason
+from services.engine.ticket_gate import TicketGate
+from services.engine.token_stream import Piece
+from services.engine.validation import AskedRequest, validate
+
+_FINISH: Final = {
+    FinishReason.STOP: types_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: types_pb2.FINISH_REASON_LENGTH,
+}
+_STATES: Final = {
+    GenerationState.FETCHING: types_pb2.GENERATION_STATE_FETCHING,
+    GenerationState.WARMING: types_pb2.GENERATION_STATE_WARMING,
+    GenerationState.ACTIVE: types_pb2.GENERATION_STATE_ACTIVE,
+    GenerationState.DRAINING: types_pb2.GENERATION_STATE_DRAINING,
+    GenerationState.RETIRED: types_pb2.GENERATION_STATE_RETIRED,
+    GenerationState.FAILED: types_pb2.GENERATION_STATE_FAILED,
+}
+Context = grpc.aio.ServicerContext
+Responses = AsyncIterator[engine_pb2.GenerateTokensResponse]
+
+
+class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
+    """Serves one engine.
+
+    Args:
+        engine: Runs requests.
+        generations: Knows which artifacts are here.
+        gate: Redeems tickets.
+        engine_id: For provenance.
+        instance_id: This start of the process.
+        runtime_build: For provenance.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        generations: GenerationManager,
+        gate: TicketGate,
+        engine_id: ProcessId,
+        instance_id: InstanceId,
+        runtime_build: str,
+    ) -> None:
+        self._engine = engine
+        self._generations = generations
+        self._gate = gate
+        self._engine_id = engine_id
+        self._instance_id = instance_id
+        self._runtime_build = runtime_build
+
+    async def GenerateTokens(
+        self,
+        request: engine_pb2.GenerateTokensRequest,
+        context: Context[engine_pb2.GenerateTokensRequest, engine_pb2.GenerateTokensResponse],
+    ) -> Responses:
+        remaining_s = context.time_remaining()
+        deadline = math.inf if remaining_s is None else time.monotonic() + remaining_s
+        ticket = _ticket(request.ticket)
+        self._gate.redeem(ticket, request.ticket.mac, time.time_ns())
+        generation = self._generations.get(ticket.artifact_id)
+        with generation.use() as model:
+            asked = validate(
+                _asked(request),
+                vocab_size=model.vocab_size,
+                max_context_tokens=model.max_context_tokens,
+                deadline=deadline,
+            )
+            _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
+        async with self._engine.run(generation, asked, ticket.id) as stream:
+            is_first, sent = True, 0
+            async for piece in stream:
+                sent += len(piece.token_ids)
+                response = _response(piece, len(asked.prompt), sent)
+                if is_first or piece.finish is not None:
+                    self._sign(response, ticket.artifact_id)
+                is_first = False
+                yield response
+
+    async def WatchOccupancy(
+        self,
+        request: engine_pb2.WatchOccupancyRequest,
+        context: Context[engine_pb2.WatchOccupancyRequest, engine_pb2.WatchOccupancyResponse],
+    ) -> AsyncIterator[engine_pb2.WatchOccupancyResponse]:
+        async with contextlib.aclosing(self._engine.occupancy.watch()) as messages:
+            async for message in messages:
+                response = engine_pb2.WatchOccupancyResponse(engine_instance_id=self._instance_id)
+                if isinstance(message, Snapshot):
+                    response.snapshot.CopyFrom(_snapshot(message, self._engine.arena.pool.total_bytes))
+                else:
+                    response.delta.CopyFrom(_delta(message))
+                yield response
+
+    def _sign(self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId) -> None:
+        response.engine_id = self._engine_id
+        response.artifact_id = artifact_id
+        response.runtime_build = self._runtime_build
+
+
+def _ticket(message: types_pb2.Ticket) -> Ticket:
+    return Ticket(
+        id=TicketId(message.ticket_id),
+        engine_instance_id=InstanceId(message.engine_instance_id),
+        artifact_id=ArtifactId(message.artifact_id),
+        reserved_bytes=message.reserved_bytes,
+        term=message.term,
+        expire_time_ns=message.expire_time.ToNanoseconds(),
+    )
+
+
+def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:
+    sampling = request.sampling
+    return AskedRequest(
+        request_id=request.request_id,
+        prompt=tuple(request.prompt_token_ids),
+        temperature=sampling.temperature if sampling.HasField("temperature") else None,
+        top_k=sampling.top_k if sampling.HasField("top_k") else None,
+        top_p=sampling.top_p if sampling.HasField("top_p") else None,
+        seed=sampling.seed if sampling.HasField("seed") else None,
+        max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
+        stop_token_ids=tuple(sampling.stop_token_ids),
+    )
+
+
+def _check_size(needed_bytes: int, ticket: Ticket) -> None:
+    if needed_bytes > ticket.reserved_bytes:
+        raise InvalidRequest(
+            f"the request may need {needed_bytes} bytes of KV memory, its ticket promises "
+            f"{ticket.reserved_bytes}; ask for a ticket of the right size",
+            reason="TICKET_TOO_SMALL",
+        )
+
+
+def _response(piece: Piece, prompt_tokens: int, sent: int) -> engine_pb2.GenerateTokensResponse:
+    response = engine_pb2.GenerateTokensResponse(token_ids=piece.token_ids)
+    if piece.finish is not None:
+        response.finish_reason = _FINISH[piece.finish]
+        response.usage.prompt_tokens = prompt_tokens
+        response.usage.completion_tokens = sent
+    return response
+
+
+def _snapshot(snapshot: Snapshot, arena_bytes: int) -> engine_pb2.OccupancySnapshot:
+    return engine_pb2.OccupancySnapshot(
+        arena_bytes=arena_bytes,
+        tickets=map(_live_ticket, snapshot.tickets),
+        generations=map(_resident, snapshot.generations),
+    )
+
+
+def _delta(delta: Delta) -> engine_pb2.OccupancyDelta:
+    return engine_pb2.OccupancyDelta(
+        tickets=map(_live_ticket, delta.tickets),
+        closed_ticket_ids=delta.closed,
+        generations=map(_resident, delta.generations or ()),
+    )
+
+
+def _live_ticket(ticket: LiveTicket) -> engine_pb2.LiveTicket:
+    return engine_pb2.LiveTicket(
+        ticket_id=ticket.id,
+        reserved_bytes=ticket.reserved_bytes,
+        prompt_tokens=ticket.prompt_tokens,
+        prefill_started=ticket.prefill_started,
+    )
+
+
+def _resident(generation: ResidentGeneration) -> engine_pb2.ResidentGeneration:
+    return engine_pb2.ResidentGeneration(
+        artifact_id=generation.artifact_id,
+        state=_STATES[generation.state],
+        block_bytes=generation.block_bytes,
+        block_tokens=generation.block_tokens,
+        max_context_tokens=generation.max_context_tokens,
+    )

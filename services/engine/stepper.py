@@ -1,0 +1,161 @@
+"""The engine's heart, one step at a time: drop what nobody wants, plan, compute, choose, tell. No thread, no clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from services.common.errors import Cancelled, DeadlinePassed, HalogenError, InternalError
+from services.engine.batcher import Share, plan
+from services.engine.ragged import Ragged
+from services.engine.sampling import choose
+from services.engine.sequence import Phase, Sequence
+
+log = structlog.get_logger()
+
+
+class FinishReason(enum.Enum):
+    """Why an answer is complete."""
+
+    STOP = "stop"  # a stop token
+    LENGTH = "length"  # max_tokens
+
+
+Outcome = FinishReason | HalogenError
+
+
+class StepModel(Protocol):
+    """What computes a step: one generation's weights over its view of the arena."""
+
+    def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
+        """Logits of the step's sample_rows, [rows, vocabulary]; keys and values of all its tokens are stored."""
+        ...
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Job:
+    """A sequence with the model that computes it; `aborted` may be set by another thread at any time."""
+
+    sequence: Sequence
+    model: StepModel
+    aborted: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Update:
+    """What one step meant for one job: that its prompt is under way, a token, its end, or several of these."""
+
+    job: Job
+    token: int | None = None
+    outcome: Outcome | None = None
+    is_first_chunk: bool = False
+
+
+class Stepper:
+    """Computes jobs together, each to its end.
+
+    Every job that is added ends in exactly one update with an outcome, whatever fails.
+
+    Args:
+        chunk_tokens: Most tokens of prompts in one step.
+        max_batch: Most sequences under way at once.
+    """
+
+    def __init__(self, *, chunk_tokens: int, max_batch: int) -> None:
+        self._chunk_tokens = chunk_tokens
+        self._max_batch = max_batch
+        self._jobs: dict[Sequence, Job] = {}  # in order of arrival
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._jobs
+
+    def add(self, job: Job) -> None:
+        self._jobs[job.sequence] = job
+
+    def step(self, now: float) -> Iterator[Update]:
+        """Computes one step; a job's end and the update that tells it come together.
+
+        Args:
+            now: time.monotonic().
+        """
+        try:
+            yield from self._drop_unwanted(now)
+            shares = plan(self._jobs, chunk_tokens=self._chunk_tokens, max_batch=self._max_batch)
+            for model, group in _by_model(self._jobs, shares):
+                yield from self._compute(model, group)
+        except Exception:
+            log.exception("stepper_failed")  # a fault outside any one model: nothing under way can be trusted
+            yield from self.fail_all(InternalError("the engine failed; ask again", reason="STEP_FAILED"))
+
+    def fail_all(self, failure: HalogenError) -> Iterator[Update]:
+        """Ends every job with `failure`."""
+        for job in tuple(self._jobs.values()):
+            yield self._end(job, failure)
+
+    def _drop_unwanted(self, now: float) -> Iterator[Update]:
+        for job in tuple(self._jobs.values()):
+            if job.aborted:
+                yield self._end(job, Cancelled("the caller left"))
+            elif now >= job.sequence.request.deadline:
+                yield self._end(job, DeadlinePassed("the deadline passed before the answer was complete"))
+
+    def _compute(self, model: StepModel, shares: list[Share]) -> Iterator[Update]:
+        """One model's part; if it fails, its jobs end and those of other models go on."""
+        try:
+            for share in shares:
+                share.sequence.cover(share.tokens)
+            rows = iter(model.forward(Ragged.of(shares)))
+        except Exception:
+            log.exception("step_failed", requests=[share.sequence.request.id for share in shares])
+            failure = InternalError("the engine failed while computing this request", reason="STEP_FAILED")
+            for share in shares:
+                yield self._end(self._jobs[share.sequence], failure)
+        else:
+            for share in shares:
+                yield self._advance(self._jobs[share.sequence], share.tokens, rows)
+
+    def _advance(self, job: Job, tokens: int, rows: Iterator[npt.NDArray[np.float32]]) -> Update:
+        sequence = job.sequence
+        is_first = sequence.phase is Phase.WAITING
+        if not sequence.advance(tokens):
+            return Update(job, is_first_chunk=is_first)
+        try:
+            token = choose(next(rows), sequence.request.sampling, sequence.length)
+        except InternalError as failure:
+            return self._end(job, failure)
+        sequence.append(token)
+        reason = _finish_reason(sequence, token)
+        if reason:
+            self._let_go(job)
+        return Update(job, token, reason, is_first)
+
+    def _end(self, job: Job, failure: HalogenError) -> Update:
+        self._let_go(job)
+        return Update(job, outcome=failure)
+
+    def _let_go(self, job: Job) -> None:
+        job.sequence.move(Phase.ENDED)
+        del self._jobs[job.sequence]
+
+
+def _finish_reason(sequence: Sequence, token: int) -> FinishReason | None:
+    if token in sequence.request.sampling.stop_token_ids:
+        return FinishReason.STOP
+    return FinishReason.LENGTH if sequence.generated == sequence.request.sampling.max_tokens else None
+
+
+def _by_model(jobs: dict[Sequence, Job], shares: Iterable[Share]) -> Iterator[tuple[StepModel, list[Share]]]:
+    def key(share: Share) -> int:
+        return id(jobs[share.sequence].model)
+
+    for _, group in itertools.groupby(sorted(shares, key=key), key):
+        members = list(group)
+        yield jobs[members[0].sequence].model, members
