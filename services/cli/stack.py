@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from services.cli import embedded_etcd, ports
@@ -15,8 +15,11 @@ from services.cli.home import Home
 from services.cli.run_state import Addresses
 from services.cli.supervisor import Child, Command
 
+Flags = Mapping[str, Sequence[str]]
+
 USUAL_PORTS: Final = {"gateway": 50051, "scheduler": 50052, "engine": 50053, "loader": 50054, "etcd": 2379}
 DRAIN_S: Final = 5.0
+NO_FLAGS: Final[Flags] = MappingProxyType({})
 PATIENCE_S: Final = DRAIN_S + 5.0
 
 
@@ -25,7 +28,7 @@ def choose_addresses() -> Addresses:
     return Addresses(**{role: f"127.0.0.1:{ports.choose(port)}" for role, port in USUAL_PORTS.items()})
 
 
-def commands(home: Home, addresses: Addresses) -> list[Command]:
+def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[Command]:
     """How to start the five, in the order in which they are started."""
     key = str(home.ticket_key())
     peers = {
@@ -38,9 +41,10 @@ def commands(home: Home, addresses: Addresses) -> list[Command]:
     etcd = embedded_etcd.command(home.etcd_data, etcd_port, ports.choose(etcd_port + 1))
     environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
     started = [Command(name="etcd", argv=tuple(etcd), log=home.logs / "etcd.log", environment=environment)]
-    for role, flags in peers.items():
+    for role, needed in peers.items():
         common = ["--listen", getattr(addresses, role), "--etcd", addresses.etcd, "--drain-s", str(DRAIN_S)]
-        argv = (sys.executable, "-m", f"services.{role}", "--id", f"{role}-local", *common, *flags)
+        more = [*needed, *flags.get(role, ())]
+        argv = (sys.executable, "-m", f"services.{role}", "--id", f"{role}-local", *common, *more)
         started.append(Command(name=role, argv=argv, log=home.logs / f"{role}.log", environment=environment))
     return started
 
@@ -52,11 +56,14 @@ class Stack:
         home: Where they keep their things; made by the caller.
         addresses: Where they shall listen.
         say: Told one line each time one of them dies unasked.
+        flags: What else each role is told.
     """
 
-    def __init__(self, home: Home, addresses: Addresses, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, home: Home, addresses: Addresses, say: Callable[[str], None], flags: Flags = NO_FLAGS
+    ) -> None:
         self.addresses = addresses
-        for command in (started := commands(home, addresses)):
+        for command in (started := commands(home, addresses, flags)):
             command.log.write_bytes(b"")  # a log tells of one run
         self.children = [Child(command, say) for command in started]
         self._supervision: list[asyncio.Task[None]] = []
@@ -81,11 +88,10 @@ class Stack:
 
     async def failed(self) -> None:
         """Returns never; raises CommandError once a process has died too often for the system to stand up."""
-        async with asyncio.TaskGroup() as group:
-            for child in self.children:
-                group.create_task(_raise_when_given_up(child))
-
-
-async def _raise_when_given_up(child: Child) -> None:
-    await child.gave_up.wait()
-    raise CommandError(child.describe_failure())
+        waits = {asyncio.ensure_future(child.gave_up.wait()): child for child in self.children}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        raise CommandError(waits[done.pop()].describe_failure())

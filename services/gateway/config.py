@@ -25,7 +25,7 @@ class GatewayConfig(ProcessConfig):
     )
     scheduler: HostPort = Field(Address("127.0.0.1", 50052), description="host:port of the scheduler")
     loader: Annotated[CommaSeparated, AfterValidator(_addresses)] = Field(
-        ("127.0.0.1:50053",),
+        ("127.0.0.1:50054",),
         min_length=1,
         description="host:port of loaders, comma-separated; asked in this order",
     )

@@ -1,0 +1,132 @@
+"""One system under test, two ways: in this event loop with the registry in memory, or as real processes with etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halogen.v1 import scheduler_pb2
+from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
+
+from services.cli import publish, stack
+from services.cli.control_client import ControlClient, Order
+from services.cli.home import Home
+from services.common.background import background
+from services.common.client import Client
+from services.common.config import ProcessConfig
+from services.common.lifecycle import Stop
+from services.common.process import Serve
+from services.common.registry.memory import MemoryStore
+from services.common.rpc.address import Address
+from services.common.rpc.client import connect
+from services.engine.config import EngineConfig
+from services.engine.serve import serve as serve_engine
+from services.gateway.config import GatewayConfig
+from services.gateway.serve import serve as serve_gateway
+from services.loader.config import LoaderConfig
+from services.loader.serve import serve as serve_loader
+from services.scheduler.config import SchedulerConfig
+from services.scheduler.serve import serve as serve_scheduler
+
+Settings = Mapping[str, Mapping[str, Any]]  # role to the fields of its configuration
+
+_START_S = 60.0
+_DRAIN_S = 5.0
+_QUIET: Settings = {"engine": {"threads": 1, "kv_arena_bytes": 64 << 20}}
+
+
+class Cluster(NamedTuple):
+    """Where a running system is reached."""
+
+    gateway: str
+    scheduler: str
+    engine: str
+    loader: str
+    store: Path
+
+    def client(self) -> Client:
+        return Client(self.gateway)
+
+    async def publish(
+        self, model: str, artifact: Path, *, cohort: str = "stable", wait_s: float = _START_S
+    ) -> publish.Published:
+        """Registers and publishes an artifact directory, and waits until it is served."""
+        order = Order(model, cohort, "", who="test", why="test")
+        return await publish.publish(
+            self.gateway, order, artifact, str(self.store), reverify=False, wait_s=wait_s
+        )
+
+    def control(self) -> ControlClient:
+        return ControlClient(self.gateway)
+
+    async def occupancy(self) -> scheduler_pb2.GetOccupancyResponse:
+        async with connect(self.scheduler) as channel:
+            return await SchedulerServiceStub(channel).GetOccupancy(scheduler_pb2.GetOccupancyRequest())
+
+
+@contextlib.asynccontextmanager
+async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]:
+    """All four rooms in the running loop, started in the order of their calls, ended against it."""
+    home, registry = Home(folder / ".halogen"), MemoryStore()
+    home.make()
+    key = home.ticket_key()
+    own = {role: {**_QUIET.get(role, {}), **settings.get(role, {})} for role in stack.USUAL_PORTS}
+    base = {"listen": Address("127.0.0.1", 0), "drain_s": _DRAIN_S}
+    async with contextlib.AsyncExitStack() as scope:
+
+        async def start(serve: Serve[Any], config: ProcessConfig) -> str:
+            return await scope.enter_async_context(_serving(serve, config, registry))
+
+        loader = await start(
+            serve_loader,
+            LoaderConfig(**base, store=str(home.store), cache_dir=folder / "cache", **own["loader"]),
+        )
+        engine = await start(
+            serve_engine, EngineConfig(**base, loader=loader, ticket_key_file=key, **own["engine"])
+        )
+        scheduler = await start(
+            serve_scheduler, SchedulerConfig(**base, ticket_key_file=key, **own["scheduler"])
+        )
+        gateway = await start(
+            serve_gateway, GatewayConfig(**base, scheduler=scheduler, loader=loader, **own["gateway"])
+        )
+        yield Cluster(gateway, scheduler, engine, loader, home.store)
+
+
+@contextlib.asynccontextmanager
+async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemoryStore) -> AsyncIterator[str]:
+    """One room, serving while the scope lasts; its cleanup is part of the scope's end."""
+    stop, bound = Stop(), asyncio.get_running_loop().create_future()
+    running = asyncio.ensure_future(serve(config, registry, stop, bound.set_result))
+    try:
+        await asyncio.wait({running, bound}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        yield str(bound.result())
+    finally:
+        stop.ask("test ends")
+        await running
+
+
+@contextlib.asynccontextmanager
+async def processes(folder: Path, settings: Settings) -> AsyncIterator[Cluster]:
+    """etcd and the four processes, as `halogen up` starts them."""
+    home = Home(folder / ".halogen")
+    home.make()
+    addresses = stack.choose_addresses()
+    flags = {role: _flags({**_QUIET.get(role, {}), **settings.get(role, {})}) for role in stack.USUAL_PORTS}
+    flags["loader"] += ["--cache-dir", str(folder / "cache")]
+    async with stack.Stack(home, addresses, _say, flags) as running, background(running.failed()):
+        yield Cluster(addresses.gateway, addresses.scheduler, addresses.engine, addresses.loader, home.store)
+
+
+def _flags(fields: Mapping[str, Any]) -> list[str]:
+    return [part for name, value in fields.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def _say(line: str) -> None:
+    print(line, f"({os.getpid()})")
