@@ -23,7 +23,7 @@ from services.gateway.request import TextPrompt, TokenPrompt
 from services.gateway.sampling import SamplingAsked
 
 if TYPE_CHECKING:
-    from tests.unit.gateway.conftest import Flow
+    from tests.unit.gateway.flow.conftest import Flow
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 REFUSALS: list[HalogenError] = [

@@ -13,7 +13,7 @@ from services.common.errors import AlreadyExists, DeadlinePassed, InvalidRequest
 from services.common.ids import RequestId
 
 if TYPE_CHECKING:
-    from tests.unit.gateway.conftest import Flow
+    from tests.unit.gateway.flow.conftest import Flow
 
 R = RequestId("r")
 

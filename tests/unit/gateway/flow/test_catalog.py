@@ -1,0 +1,108 @@
+"""The catalog: in step with what is published, and patient with loaders."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from services.common.backoff import Backoff
+from services.common.errors import CorruptData, Unavailable
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.records import Serving, Target
+from services.gateway.catalog import Catalog
+
+if TYPE_CHECKING:
+    from tests.unit.gateway.flow.conftest import Flow
+
+FIRST, SECOND = ArtifactId("a" * 64), ArtifactId("b" * 64)
+MODEL = ModelName("stories")
+
+
+async def until(catalog: Catalog, condition: Callable[[], bool]) -> None:
+    async with contextlib.aclosing(catalog.changes()) as changes:
+        async for _ in changes:
+            if condition():
+                return
+
+
+async def aim(flow: Flow, artifact_id: ArtifactId, revision: int) -> None:
+    target = Target(revision=Revision(revision), artifact_id=artifact_id, who="w", why="y")
+    await flow.store.put(keys.target(MODEL, Cohort.STABLE), target.encode())
+
+
+@pytest.fixture
+def other(flow: Flow) -> ArtifactId:
+    """A second artifact in the loader's store."""
+    flow.files.files[SECOND] = flow.files.files[FIRST]
+    return SECOND
+
+
+async def test_a_published_artifact_is_loaded_before_it_is_served(flow: Flow, other: ArtifactId) -> None:
+    """What a target names is loaded beside what is served, so that traffic can move."""
+    await aim(flow, other, 2)
+    await until(flow.catalog, lambda: flow.catalog.artifact_ids == (FIRST, SECOND))
+    assert FIRST == flow.catalog.route(MODEL, None).route.artifact_id
+
+
+async def test_what_nobody_names_any_more_is_forgotten(flow: Flow, other: ArtifactId) -> None:
+    """After the move the old one goes; a request that began with it keeps it."""
+    before = flow.catalog.route(MODEL, None)
+    await flow.serve(other, revision=2)
+    await until(flow.catalog, lambda: flow.catalog.artifact_ids == (SECOND,))
+    assert [9 < len(await before.text.tokenizer.encode("once upon a time", add_special_tokens=False))] == [
+        False
+    ]
+    assert SECOND == flow.catalog.route(MODEL, None).route.artifact_id
+
+
+async def test_a_loader_that_is_away_is_asked_again(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it answers; meanwhile everything else goes on."""
+    monkeypatch.setattr(Backoff, "next_s", lambda _: 0)
+    flow.files.failures = [Unavailable("starting"), Unavailable("starting"), CorruptData("half copied")]
+    await aim(flow, other, 2)
+    await until(flow.catalog, lambda: SECOND in flow.catalog.artifact_ids)
+    assert [] == flow.files.failures
+
+
+async def test_what_cannot_be_loaded_is_given_up_with_its_target(flow: Flow, other: ArtifactId) -> None:
+    """A hopeless artifact is dropped when a newer publish names another."""
+    await aim(flow, ArtifactId("f" * 64), 2)
+    await until(flow.catalog, lambda: ArtifactId("f" * 64) in flow.catalog._loading)
+    await aim(flow, other, 3)
+    await until(flow.catalog, lambda: SECOND in flow.catalog.artifact_ids)
+    assert {} == flow.catalog._loading
+
+
+async def test_what_is_served_but_not_loaded_yet_comes_soon(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that has just started says when to ask again, rather than that there is no model."""
+    gate = asyncio.Event()
+    read = flow.files.read
+
+    async def slow(artifact_id: ArtifactId) -> dict[str, bytes]:
+        await gate.wait()
+        return dict(await read(artifact_id))
+
+    monkeypatch.setattr(flow.files, "read", slow)
+    record = Serving(revision=Revision(2), artifact_id=other)
+    await flow.store.put(keys.serving(MODEL, Cohort.STABLE), record.encode())
+    await until(flow.catalog, lambda: SECOND in flow.catalog._loading)
+    with pytest.raises(Unavailable, match="tokenizer of stories@stable is being loaded") as caught:
+        flow.catalog.route(MODEL, None)
+    assert (0.5, []) == (caught.value.retry_after_s, flow.catalog.served())
+    gate.set()
+    await until(flow.catalog, lambda: len(flow.catalog.served()) == 1)
+
+
+async def test_an_outage_of_the_registry_changes_nothing(flow: Flow) -> None:
+    """What is loaded stays, and requests are routed on."""
+    with flow.store.outage():
+        assert FIRST == flow.catalog.route(MODEL, None).route.artifact_id

@@ -1,0 +1,215 @@
+"""A whole gateway over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services.common.completion import FinishReason
+from services.common.errors import (
+    AlreadyExists,
+    DeadlinePassed,
+    HalogenError,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
+from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId
+from services.common.registry import keys
+from services.common.registry.records import GatewayRecord
+from services.common.registry.view import View
+from services.common.rpc.client import connect
+
+if TYPE_CHECKING:
+    from tests.unit.gateway.wire.conftest import Gateway
+
+ARTIFACT = ArtifactId("a" * 64)
+MODEL, STABLE = ModelName("stories"), Cohort.STABLE
+
+
+async def test_a_request_goes_all_the_way(gateway: Gateway) -> None:
+    """Text in, text out; the ticket, its expiry and every sampling parameter reach the engine as they were."""
+    gateway.peers.script = [(65, 66), (67,)]
+    answer = await gateway.client.generate("a fox", max_tokens=8, seed=7, stop_token_ids=[9]).complete()
+    assert ("abc", (65, 66, 67), FinishReason.LENGTH) == (answer.text, answer.token_ids, answer.finish_reason)
+    [asked] = gateway.peers.asked
+    assert ("t", b"mac", 123_456_789) == (
+        asked.ticket.ticket_id,
+        asked.ticket.mac,
+        asked.ticket.expire_time.nanos,
+    )
+    scalars = ("temperature", "top_k", "top_p", "seed", "max_tokens", "ignore_eos")
+    assert [] == [name for name in scalars if not asked.sampling.HasField(name)]
+    assert answer.provenance is not None
+    assert ("stories", ARTIFACT, 1, "engine-a", "test/1") == (
+        answer.provenance.model,
+        answer.provenance.artifact_id,
+        answer.provenance.revision,
+        answer.provenance.engine_id,
+        answer.provenance.runtime_build,
+    )
+    assert (9, 0) == answer.provenance.sampling.stop_token_ids
+
+
+async def test_a_conversation_is_laid_out_by_the_models_template(gateway: Gateway) -> None:
+    """The engine gets the same ids as for the laid out text."""
+    await gateway.client.chat([{"role": "user", "content": "hi"}]).complete()
+    await gateway.client.generate("user: hi\nassistant:").complete()
+    chat, text = gateway.peers.asked
+    assert text.prompt_token_ids == chat.prompt_token_ids
+
+
+async def test_the_registry_learns_what_is_loaded(gateway: Gateway) -> None:
+    """gateways/{id} tells the scheduler that traffic may move here."""
+    async with (
+        View(gateway.store, keys.GATEWAYS, GatewayRecord) as view,
+        contextlib.aclosing(view.changes()) as changes,
+    ):
+        async for _ in changes:
+            record = view.records[keys.gateway(ProcessId("gateway-a"))]
+            if record.artifact_ids:
+                break
+    assert ((ARTIFACT,), gateway.address) == (record.artifact_ids, record.address)
+
+
+async def test_models_are_listed(gateway: Gateway) -> None:
+    """What can be asked for, with its revision and context."""
+    assert [(MODEL, STABLE, ARTIFACT, 1, 192)] == [tuple(m) for m in await gateway.client.list_models()]
+
+
+async def test_a_client_that_leaves_ends_the_engines_work(gateway: Gateway) -> None:
+    """Cancelling the call is enough; no abort is needed."""
+    gateway.peers.script = [(65,), asyncio.Event()]
+    async with gateway.client.generate("a fox", request_id="r") as stream:
+        async for _ in stream:
+            break
+    await gateway.peers.engine_left.wait()
+    gateway.peers.script = []
+    await gateway.client.generate("a fox", request_id="r").complete()
+
+
+async def test_an_abort_ends_the_stream_and_the_engines_work(gateway: Gateway) -> None:
+    """From any connection, by the request's id, with a regular end for the reader."""
+    gateway.peers.script = [(65,), asyncio.Event()]
+    chunks = []
+    async for chunk in gateway.client.generate("a fox", request_id="r"):
+        chunks.append(chunk)
+        if len(chunks) == 1:
+            assert await gateway.client.abort("r")
+    assert FinishReason.ABORTED == chunks[-1].finish_reason
+    await gateway.peers.engine_left.wait()
+    assert not await gateway.client.abort("r")
+
+
+async def test_a_deadline_ends_the_engines_work(gateway: Gateway) -> None:
+    """The engine hears of the deadline by itself, and the client gets its status."""
+    gateway.peers.script = [(65,), asyncio.Event()]
+    with pytest.raises(DeadlinePassed):
+        await gateway.client.generate("a fox", timeout_s=0.2).complete()
+    await gateway.peers.engine_left.wait()
+
+
+async def test_s_d7_a_failing_engine_is_internal_on_the_wire(gateway: Gateway) -> None:
+    """After partial output the status is an error, never OK."""
+    gateway.peers.script = [(65,), Unavailable("step failed")]
+    stream = aiter(gateway.client.generate("a fox"))
+    assert "a" == (await anext(stream)).text
+    with pytest.raises(InternalError) as caught:
+        await anext(stream)
+    assert "ENGINE_FAILED" == caught.value.reason
+
+
+async def test_an_overloaded_scheduler_tells_when_to_come_back(gateway: Gateway) -> None:
+    """Its pushback goes through to the client."""
+    gateway.peers.refusal = Overloaded("queue full", reason="QUEUE_FULL", retry_after_s=1.5)
+    with pytest.raises(Overloaded) as caught:
+        await gateway.client.generate("a fox").complete()
+    assert ("QUEUE_FULL", 1.5) == (caught.value.reason, caught.value.retry_after_s)
+
+
+async def test_without_a_scheduler_new_work_is_unavailable_at_once(gateway: Gateway) -> None:
+    """Never a hang: the status says when to ask again."""
+    await gateway.peer_server.stop(0)
+    with pytest.raises(Unavailable) as caught:
+        await gateway.client.generate("a fox").complete()
+    assert caught.value.retry_after_s is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "failure"),
+    [
+        ({"model": "cow"}, NotFound),
+        ({"cohort": "blue"}, InvalidRequest),
+        ({"temperature": float("nan")}, InvalidRequest),
+        ({"top_p": 0.0}, InvalidRequest),
+        ({"max_tokens": 0}, InvalidRequest),
+        ({"max_tokens": 4_000_000_000}, InvalidRequest),
+        ({"stop_token_ids": [512]}, InvalidRequest),
+        ({"stop": [""]}, InvalidRequest),
+        ({"request_id": "r" * 129}, InvalidRequest),
+    ],
+    ids=str,
+)
+async def test_bad_input_goes_no_further(
+    gateway: Gateway, options: dict[str, Any], failure: type[HalogenError]
+) -> None:
+    """It is refused here, by name, and no engine sees it."""
+    with pytest.raises(failure):
+        await gateway.client.generate("a fox", **options).complete()
+    assert [] == gateway.peers.asked
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", [], "x" * 1_001, [512], [1] * 193], ids=["text", "ids", "long", "id", "context"]
+)
+async def test_bad_prompts_go_no_further(gateway: Gateway, prompt: str | list[int]) -> None:
+    """Empty, too long, outside the vocabulary or the context: refused."""
+    with pytest.raises(InvalidRequest):
+        await gateway.client.generate(prompt).complete()
+    assert [] == gateway.peers.asked
+
+
+async def test_an_id_in_use_is_refused(gateway: Gateway) -> None:
+    """Over the wire too."""
+    gate = asyncio.Event()
+    gateway.peers.script = [(65,), gate]
+    stream = aiter(gateway.client.generate("a fox", request_id="r"))
+    await anext(stream)
+    with pytest.raises(AlreadyExists):
+        await gateway.client.generate("a fox", request_id="r").complete()
+    gate.set()
+    assert FinishReason.LENGTH == [chunk async for chunk in stream][-1].finish_reason
+
+
+async def test_a_gateway_that_ends_finishes_what_runs(gateway: Gateway) -> None:
+    """New calls are turned away, the running answer is whole, the record is gone."""
+    gate = asyncio.Event()
+    gateway.peers.script = [(65,), gate, (66,)]
+    stream = aiter(gateway.client.generate("a fox"))
+    await anext(stream)
+    async with connect(gateway.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        gateway.end()
+        assert health_pb2.HealthCheckResponse.NOT_SERVING == (await watch.read()).status
+        watch.cancel()
+    gate.set()
+    assert "b" == "".join([chunk.text async for chunk in stream])
+    assert () == (await gateway.store.list(keys.GATEWAYS)).entries
+
+
+async def test_a_broken_stub_does_not_stop_the_others(gateway: Gateway) -> None:
+    """A call with no prompt at all is invalid, not a failure."""
+    async with connect(gateway.address) as channel:
+        untyped: Any = channel
+        call = untyped.unary_stream("/halogen.v1.InferenceService/Generate")(b"")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert grpc.StatusCode.INVALID_ARGUMENT == caught.value.code()

@@ -1,0 +1,154 @@
+"""Channel arguments: known to gRPC, the same on both sides, and doing what they are for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled
+
+from services.common.errors import Unavailable
+from services.common.rpc.address import Address
+from services.common.rpc.client import connect
+from services.common.rpc.options import CLIENT_OPTIONS, MESSAGE_LIMIT_BYTES, SERVER_OPTIONS, Options
+from services.common.rpc.server import RpcServer
+
+PING_INTERVAL = "grpc.http2.min_ping_interval_without_data_ms"
+PING_STRIKES = "grpc.http2.max_ping_strikes"
+SILENCE_S = 5.0  # keepalive every second killed the call after 4 s where the server counts pings as abuse
+
+
+def test_grpc_knows_every_option() -> None:
+    """A key that gRPC's core does not contain is silently ignored; each of ours is in it."""
+    core = Path(cygrpc.__file__).read_bytes()
+    keys = {key for key, _ in (*SERVER_OPTIONS, *CLIENT_OPTIONS)}
+    assert set() == {key for key in keys if key.encode() not in core}
+    assert b"grpc.http2.min_recv_ping_interval_without_data_ms" not in core, "the misspelling must be seen"
+
+
+def test_both_sides_agree() -> None:
+    """Message limits and keepalive are the same on servers and clients: raised on one side only they do not hold."""
+    shared = {key for key, _ in SERVER_OPTIONS} & {key for key, _ in CLIENT_OPTIONS}
+    assert {
+        "grpc.max_receive_message_length",
+        "grpc.max_send_message_length",
+        "grpc.keepalive_time_ms",
+        "grpc.keepalive_timeout_ms",
+        "grpc.keepalive_permit_without_calls",
+        "grpc.http2.max_pings_without_data",
+    } == shared
+    for key in shared:
+        assert dict(SERVER_OPTIONS)[key] == dict(CLIENT_OPTIONS)[key]
+
+
+class Echo(grpc.GenericRpcHandler):
+    """Sends back what comes, once the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
+        async def echo(request: bytes, context: Any) -> bytes:
+            await self.gate.wait()
+            return request
+
+        return grpc.unary_unary_rpc_method_handler(echo)
+
+
+@asynccontextmanager
+async def serving(echo: Echo, options: Options) -> AsyncIterator[str]:
+    server = grpc.aio.server(options=options)
+    server.add_generic_rpc_handlers((echo,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+def without(options: Options, *keys: str) -> Options:
+    return [(key, value) for key, value in options if key not in keys]
+
+
+def send(channel: grpc.aio.Channel, payload: bytes) -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
+    call: grpc.aio.UnaryUnaryCall[bytes, bytes] = cast("Any", channel).unary_unary("/test/Echo")(payload)
+    return call
+
+
+async def silent_call(server_options: Options) -> grpc.StatusCode:
+    """The status of a call during which nothing is sent for a while but a client's keepalive every second."""
+    echo = Echo()
+    echo.gate.clear()
+    client_options = [*without(CLIENT_OPTIONS, "grpc.keepalive_time_ms"), ("grpc.keepalive_time_ms", 1_000)]
+    async with (
+        serving(echo, server_options) as address,
+        grpc.aio.insecure_channel(address, options=client_options) as channel,
+    ):
+        call = send(channel, b"hello")
+        code = asyncio.ensure_future(call.code())
+        await asyncio.wait({code}, timeout=SILENCE_S)
+        echo.gate.set()
+        return await code
+
+
+# Turns red when: the key in PING_INTERVAL or in PING_STRIKES is misspelt in rpc/options.py (each alone is enough).
+async def test_s_f1_a_long_silent_call_survives_keepalive() -> None:
+    """Either of the server's two protections keeps a silent call alive; without both, gRPC ends it."""
+    outcomes = await asyncio.gather(
+        silent_call(SERVER_OPTIONS),
+        silent_call(without(SERVER_OPTIONS, PING_STRIKES)),
+        silent_call(without(SERVER_OPTIONS, PING_INTERVAL)),
+        silent_call(without(SERVER_OPTIONS, PING_STRIKES, PING_INTERVAL)),
+    )
+    ok, gone = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
+    assert [ok, ok, ok, gone] == list(outcomes)
+
+
+async def test_large_messages_pass_both_ways() -> None:
+    """5 MiB, more than gRPC's own limit of 4, goes there and back."""
+    async with serving(Echo(), SERVER_OPTIONS) as address, connect(address) as channel:
+        payload = bytes(5 << 20)
+        assert payload == await send(channel, payload)
+
+
+async def test_too_large_messages_are_refused_by_size() -> None:
+    """The refusal names the limit."""
+    async with serving(Echo(), SERVER_OPTIONS) as address, connect(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match=str(MESSAGE_LIMIT_BYTES)) as caught:
+            await send(channel, bytes(MESSAGE_LIMIT_BYTES + 1))
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED == caught.value.code()
+
+
+async def test_a_port_has_one_server() -> None:
+    """A second server on a port is refused, not given every other connection."""
+    first = RpcServer([])
+    address = await first.start(Address("127.0.0.1", 0))
+    second = RpcServer([])
+    with pytest.raises(Unavailable, match="cannot listen"):
+        await second.start(address)
+    await first.stop(0)
+    await second.stop(0)
+
+
+async def test_a_server_that_comes_back_is_found_soon() -> None:
+    """After a restart on the same port a client is connected again within seconds, not after gRPC's two minutes."""
+    first = RpcServer([])
+    address = await first.start(Address("127.0.0.1", 0))
+    async with connect(str(address)) as channel:
+        await channel.channel_ready()
+        await first.stop(0)
+        state = channel.get_state()
+        while state is grpc.ChannelConnectivity.READY:
+            await channel.wait_for_state_change(state)
+            state = channel.get_state()
+        second = RpcServer([])
+        await second.start(address)
+        await asyncio.wait_for(channel.channel_ready(), 3)
+        await second.stop(0)
