@@ -1,0 +1,44 @@
+"""Artifacts in a store, and shared memory that must be empty in the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.loader.places import DEV_SHM
+from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+
+
+@pytest.fixture(scope="session")
+def three_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact directory whose weights have three blocks; not to be changed."""
+    return make_tiny_artifact(tmp_path_factory.mktemp("three-blocks"), MULTI_BLOCK)[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    (tmp_path / "store").mkdir()
+    return ArtifactStore(tmp_path / "store")
+
+
+@pytest.fixture
+def stored(store: ArtifactStore, three_blocks: Path) -> StoredArtifact:
+    """The three-block artifact in a store of the test's own, to be damaged at will."""
+    artifact = store.open(store.put(three_blocks))
+    for path in artifact.directory.iterdir():
+        path.chmod(0o644)
+    return artifact
+
+
+@pytest.fixture
+def shm(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a tmpfs that must be empty in the end."""
+    path = DEV_SHM / f"halogen-test-{os.getpid()}-{tmp_path.name}"
+    path.mkdir()
+    yield path
+    assert [] == list(path.iterdir()), "shared memory is left behind"
+    path.rmdir()

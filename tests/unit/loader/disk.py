@@ -1,0 +1,19 @@
+"""What tests do to files, and what they look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def flip(path: Path, position: int) -> None:
+    """Changes one bit of the byte at `position`."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x40]))
+
+
+def open_descriptors() -> set[str]:
+    """The numbers of this process's open descriptors."""
+    return {path.name for path in Path("/proc/self/fd").iterdir()}

@@ -1,0 +1,225 @@
+"""Places: tried in order, each refusal with its reason, nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.loader.directory_place import DirectoryPlace
+from services.loader.memfd_place import MemfdPlace
+from services.loader.memory import available_bytes
+from services.loader.mounts import Mount, mount_of, parse_mounts
+from services.loader.place import DIRECTORY_PREFIX, Place, PlaceKind
+from services.loader.places import choose_places, sweep_places
+from services.loader.reservation import Reservation
+from services.loader.smaps import parse_smaps
+
+SIZE = (4 << 20) + 4096
+
+
+@pytest.fixture(params=PlaceKind)
+def place(request: pytest.FixtureRequest, shm: Path, tmp_path: Path) -> Iterator[Place]:
+    """One of each kind."""
+    places: dict[PlaceKind, Place] = {
+        PlaceKind.TMPFS: DirectoryPlace(PlaceKind.TMPFS, shm),
+        PlaceKind.DEV_SHM: DirectoryPlace(PlaceKind.DEV_SHM, shm),
+        PlaceKind.MEMFD: MemfdPlace(),
+        PlaceKind.FILE: DirectoryPlace(PlaceKind.FILE, tmp_path / "made" / "when-needed"),
+    }
+    place = places[request.param]
+    yield place
+    place.close()
+
+
+def test_what_is_written_can_be_mapped(place: Place) -> None:
+    """The published file is whole, read-only, and gone from sight once released."""
+    reservation = Reservation.take(place, "weights", SIZE)
+    for begin, end in ((0, 4 << 20), (4 << 20, SIZE)):
+        with reservation.sink.window(begin, end) as window:
+            window[:] = bytes([begin % 251 + 1]) * (end - begin)
+    holding = reservation.publish()
+    descriptor = os.open(holding.mapped_path, os.O_RDONLY)
+    with mmap.mmap(descriptor, SIZE, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+        assert bytes([1]) * (4 << 20) == mapped[: 4 << 20]
+        assert (place.kind, SIZE) == (holding.kind, holding.size_bytes)
+        assert 0 == os.fstat(descriptor).st_mode & 0o222
+        holding.release()
+        assert not Path(holding.mapped_path).exists()
+        assert 1 == mapped[0], "whoever maps it keeps its pages"
+    os.close(descriptor)
+
+
+def test_nothing_is_visible_before_it_is_published(place: Place, shm: Path) -> None:
+    """A reader cannot find a file that is still being written, and a discarded one leaves nothing."""
+    reservation = Reservation.take(place, "weights", SIZE)
+    assert [] == [path for path in shm.rglob("*") if path.name == "weights"]
+    reservation.discard()
+    assert [] == [path for path in shm.rglob("*") if path.is_file()]
+
+
+def test_a_sealed_memfd_cannot_be_written(shm: Path) -> None:
+    """Not even by its maker, whose descriptor is writable."""
+    reservation = Reservation.take(MemfdPlace(), "weights", SIZE)
+    with reservation.sink.window(0, 4) as window:
+        window[:] = b"good"
+    holding = reservation.publish()
+    descriptor = int(holding.mapped_path.rpartition("/")[2])
+    assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & 0x10
+    for attempt in (
+        lambda: os.pwrite(descriptor, b"evil", 0),
+        lambda: os.ftruncate(descriptor, 0),
+        lambda: mmap.mmap(descriptor, SIZE, mmap.MAP_SHARED, mmap.PROT_WRITE),
+    ):
+        with pytest.raises(PermissionError):
+            attempt()
+    assert b"good" == os.pread(descriptor, 4, 0)
+    holding.release()
+
+
+def test_a_full_tmpfs_refuses_cleanly(shm: Path) -> None:
+    """posix_fallocate says ENOSPC where a write would die of SIGBUS."""
+
+    def allocate(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = DirectoryPlace(PlaceKind.DEV_SHM, shm, allocate=allocate)
+    with pytest.raises(OSError, match="No space left"):
+        place.reserve("weights", SIZE)
+    assert [] == [path for path in shm.rglob("*") if path.is_file()]
+    place.close()
+
+
+def test_memory_that_is_not_there_is_not_taken(shm: Path) -> None:
+    """The arithmetic is in the reason; the kernel is never asked."""
+    for place in (
+        DirectoryPlace(PlaceKind.TMPFS, shm, available=lambda: SIZE - 1),
+        MemfdPlace(available=lambda: SIZE - 1),
+    ):
+        with pytest.raises(OSError, match=f"{SIZE} bytes asked for, {SIZE - 1} bytes of memory available"):
+            place.reserve("weights", SIZE)
+
+
+def test_a_weights_dir_on_a_disk_is_no_tmpfs(tmp_path: Path) -> None:
+    """Weights that seem to lie in memory but do not would be a silent loss."""
+    if mount_of(tmp_path, parse_mounts(Path("/proc/self/mounts").read_text())).is_memory:
+        pytest.skip("temporary files lie on a tmpfs here")
+    with pytest.raises(OSError, match="not on a tmpfs"):
+        DirectoryPlace(PlaceKind.TMPFS, tmp_path).reserve("weights", SIZE)
+    with pytest.raises(OSError, match="no such directory"):
+        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent").reserve("weights", SIZE)
+
+
+def test_places_are_tried_in_the_given_order(tmp_path: Path) -> None:
+    """The configured tmpfs, /dev/shm, anonymous memory, an ordinary file; or the one that is asked for."""
+    every = choose_places(None, tmp_path, tmp_path)
+    assert list(PlaceKind) == [place.kind for place in every]
+    unconfigured = choose_places(None, None, tmp_path)
+    assert [PlaceKind.DEV_SHM, PlaceKind.MEMFD, PlaceKind.FILE] == [place.kind for place in unconfigured]
+    for kind in PlaceKind:
+        assert [kind] == [place.kind for place in choose_places(kind, tmp_path, tmp_path)]
+
+
+def test_a_sweep_spares_the_living(shm: Path) -> None:
+    """Only directories whose loader is dead are removed."""
+    alive = DirectoryPlace(PlaceKind.TMPFS, shm)
+    alive.reserve("weights", SIZE).publish()
+    dead = shm / f"{DIRECTORY_PREFIX}0123456789abcdef"
+    dead.mkdir()
+    (dead / "weights").write_bytes(b"left")
+    sweep_places([DirectoryPlace(PlaceKind.TMPFS, shm), MemfdPlace()])
+    assert not dead.exists()
+    assert 1 == len(list(shm.glob(f"{DIRECTORY_PREFIX}*/weights")))
+    alive.close()
+
+
+MOUNTS = """\
+/dev/vda / ext4 rw,relatime 0 0
+tmpfs /dev/shm tmpfs rw,size=64m 0 0
+weights /mnt/my\\040weights tmpfs rw,huge=always 0 0
+over /mnt/my\\040weights ext4 rw 0 0
+"""
+
+
+def test_the_nearest_mount_counts() -> None:
+    """Of those above a path the deepest, of those on one point the last."""
+    mounts = parse_mounts(MOUNTS)
+    assert Mount(Path("/mnt/my weights"), "tmpfs", frozenset({"rw", "huge=always"})) == mounts[2]
+    assert "ext4" == mount_of(Path("/mnt/my weights/x"), mounts).kind
+    assert mount_of(Path("/dev/shm/x"), mounts).is_memory
+    assert not mount_of(Path("/dev/shmx"), mounts).is_memory
+
+
+def make_memory(root: Path, **files: str) -> tuple[Path, Path]:
+    (root / "proc").mkdir()
+    (root / "cgroup" / "memory").mkdir(parents=True)
+    (root / "proc" / "meminfo").write_text(
+        "MemTotal: 9000 kB\nMemAvailable:    1000 kB\nHugePages_Total: 0\n"
+    )
+    for name, text in files.items():
+        (root / "cgroup" / name.replace("__", "/").replace("_DOT_", ".")).write_text(text)
+    return root / "proc", root / "cgroup"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 1_024_000),
+        ({"memory_DOT_max": "max\n"}, 1_024_000),
+        (
+            {
+                "memory_DOT_max": "900000",
+                "memory_DOT_current": "700000",
+                "memory_DOT_stat": "inactive_file 5\n",
+            },
+            200_005,
+        ),
+        ({"memory_DOT_max": "9", "memory_DOT_current": "20", "memory_DOT_stat": "anon 5\n"}, 0),
+        (
+            {
+                "memory__memory_DOT_limit_in_bytes": "500",
+                "memory__memory_DOT_usage_in_bytes": "100",
+                "memory__memory_DOT_stat": "inactive_file 1\n",
+            },
+            401,
+        ),
+    ],
+)
+def test_available_memory_is_the_less_of_host_and_group(
+    tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    """Control groups of both versions bound it; cached files do not count as used."""
+    assert expected == available_bytes(*make_memory(tmp_path, **files))
+
+
+SMAPS = """\
+7f0000000000-7f0000400000 rw-s 00000000 00:18 42 /dev/shm/weights
+Rss:                4096 kB
+Private_Dirty:         4 kB
+ShmemPmdMapped:     4096 kB
+VmFlags: rd wr sh
+7f0000400000-7f0000800000 rw-p 00000000 00:00 0
+Rss:                4096 kB
+Private_Clean:         0 kB
+Private_Dirty:      4096 kB
+AnonHugePages:         0 kB
+"""
+
+
+def test_smaps_are_read_for_the_right_mapping() -> None:
+    """Counters belong to the mapping above them."""
+    shared, private = (parse_smaps(SMAPS, address) for address in (0x7F0000001000, 0x7F0000400000))
+    assert (True, True, 4 << 20, 4096) == (
+        shared.is_shared,
+        shared.is_huge,
+        shared.huge_bytes,
+        shared.private_bytes,
+    )
+    assert (False, False, 4 << 20) == (private.is_shared, private.is_huge, private.private_bytes)
+    with pytest.raises(LookupError):
+        parse_smaps(SMAPS, 0x1000)

@@ -1,0 +1,329 @@
+"""The loader as others see it: over the wire, in the registry, and after it was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from halogen.v1 import loader_pb2 as pb
+from halogen.v1.loader_pb2_grpc import LoaderServiceStub
+
+from services.common import errors
+from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.lifecycle import Stop
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.records import LoaderRecord
+from services.common.registry.view import View
+from services.common.rpc.address import Address
+from services.common.rpc.client import connect
+from services.common.rpc.status import from_rpc_error
+from services.loader.config import LoaderConfig
+from services.loader.serve import SERVICE, serve
+from tests.tiny_checkpoints import write_tiny_checkpoint
+from tests.unit.loader.disk import flip
+
+
+class Loader(NamedTuple):
+    """A running loader, a stub to call it with, and the registry that it tells."""
+
+    stub: Any
+    channel: grpc.aio.Channel
+    registry: MemoryStore
+    config: LoaderConfig
+
+
+def configure(**settings: Any) -> LoaderConfig:
+    return LoaderConfig(id="loader-1", etcd=("unused:1",), place="tmpfs", drain_s=1.0, **settings)
+
+
+@contextlib.asynccontextmanager
+async def run_loader(config: LoaderConfig) -> AsyncIterator[Loader]:
+    registry, stop = MemoryStore(), Stop()
+    bound: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(serve(config, registry, stop, bound.set_result))
+        try:
+            async with connect(str(await bound)) as channel:
+                yield Loader(LoaderServiceStub(channel), channel, registry, config)
+        finally:
+            stop.ask("the test is over")
+
+
+@pytest.fixture
+async def loader(store: ArtifactStore, shm: Path, tmp_path: Path) -> AsyncIterator[Loader]:
+    (tmp_path / "sources").mkdir()
+    config = configure(store=str(store.root), weights_dir=shm, convert_root=tmp_path / "sources")
+    async with run_loader(config) as running:
+        yield running
+
+
+async def prepare(loader: Loader, artifact_id: str) -> list[pb.PrepareArtifactResponse]:
+    call = loader.stub.PrepareArtifact(pb.PrepareArtifactRequest(artifact_id=artifact_id), timeout=60)
+    return [response async for response in call]
+
+
+async def read_file(loader: Loader, artifact_id: str, path: str) -> list[bytes]:
+    call = loader.stub.ReadFile(pb.ReadFileRequest(artifact_id=artifact_id, path=path), timeout=60)
+    return [response.data async for response in call]
+
+
+async def convert(loader: Loader, source: str) -> list[pb.ConvertCheckpointResponse]:
+    call = loader.stub.ConvertCheckpoint(pb.ConvertCheckpointRequest(source=source), timeout=60)
+    return [response async for response in call]
+
+
+@contextlib.contextmanager
+def refuses(kind: type[errors.HalogenError], expected: str) -> Iterator[None]:
+    """The call fails with the status of such an error."""
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        yield
+    assert isinstance(failure.value, grpc.aio.AioRpcError)
+    error = from_rpc_error(failure.value)
+    assert kind is type(error)
+    assert expected in error.message
+
+
+async def test_an_artifact_is_prepared_over_the_wire(loader: Loader, stored: StoredArtifact) -> None:
+    """Progress first, then one message that says where an engine finds the weights."""
+    *progress, last = await prepare(loader, stored.manifest.id)
+    weights = stored.manifest.weights
+    file = last.prepared.files[0]
+    assert all(response.WhichOneof("event") == "progress" for response in progress)
+    assert (stored.manifest.id, weights.path, weights.sha256, weights.size_bytes, "tmpfs") == (
+        last.prepared.artifact_id,
+        file.path,
+        file.identity,
+        file.size_bytes,
+        file.place,
+    )
+    assert stored.path(weights).read_bytes() == Path(file.mapped_path).read_bytes()
+
+
+async def test_a_bad_block_is_a_status_that_names_it(loader: Loader, stored: StoredArtifact) -> None:
+    """Whoever registers the artifact can say why it is rejected."""
+    weights = stored.path(stored.manifest.weights)
+    flip(weights, weights.stat().st_size - 1)
+    with refuses(errors.CorruptData, "model.halogen: block 2 of 3"):
+        await prepare(loader, stored.manifest.id)
+
+
+async def test_the_registry_knows_what_the_loader_holds(loader: Loader, stored: StoredArtifact) -> None:
+    """Before, nothing; afterwards the artifact and where it lies."""
+    async with View(loader.registry, keys.LOADERS, LoaderRecord) as view:
+        await view.synced()
+        await prepare(loader, stored.manifest.id)
+        async with contextlib.aclosing(view.changes()) as changes:
+            async for _ in changes:
+                record = view.records.get(keys.loader(loader.config.process_id))
+                if record and record.artifact_ids:
+                    break
+    assert record is not None
+    assert (stored.manifest.id,) == record.artifact_ids
+    assert record.placement.startswith("tmpfs, ")
+
+
+async def test_small_files_are_read_verified(loader: Loader, stored: StoredArtifact) -> None:
+    """The tokenizer arrives whole, in chunks of at most 1 MiB."""
+    chunks = await read_file(loader, stored.manifest.id, "tokenizer.json")
+    assert (stored.directory / "tokenizer.json").read_bytes() == b"".join(chunks)
+    assert max(map(len, chunks)) <= 1 << 20
+    flip(stored.directory / "tokenizer.json", 7)
+    with refuses(errors.CorruptData, "tokenizer.json does not match"):
+        await read_file(loader, stored.manifest.id, "tokenizer.json")
+    (stored.directory / "tokenizer.json").unlink()
+    with refuses(errors.CorruptData, "tokenizer.json is missing"):
+        await read_file(loader, stored.manifest.id, "tokenizer.json")
+
+
+async def test_a_large_small_file_comes_in_chunks(
+    loader: Loader, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """No message is over 1 MiB, whatever the file."""
+    source = write_tiny_checkpoint(tmp_path / "sources" / "large")
+    tokenizer = source / "tokenizer.json"
+    tokenizer.write_bytes(tokenizer.read_bytes() + b" " * (5 << 19))
+    artifact_id = (await convert(loader, "large"))[-1].artifact_id
+    chunks = await read_file(loader, artifact_id, "tokenizer.json")
+    assert tokenizer.read_bytes() == b"".join(chunks)
+    assert [1 << 20, 1 << 20] == [len(chunk) for chunk in chunks[:2]]
+
+
+@pytest.mark.parametrize(
+    "path", ["absent.json", "manifest.json", "../x", "/etc/passwd", "", "tokenizer.json/"]
+)
+async def test_only_files_of_the_manifest_are_read(loader: Loader, stored: StoredArtifact, path: str) -> None:
+    """No path leads out of the artifact."""
+    with refuses(errors.NotFound, "it has config.json, generation_config.json, tokenizer.json"):
+        await read_file(loader, stored.manifest.id, path)
+
+
+async def test_weights_are_not_sent(loader: Loader, stored: StoredArtifact) -> None:
+    """They never ride gRPC."""
+    with refuses(errors.InvalidRequest, "PrepareArtifact"):
+        await read_file(loader, stored.manifest.id, "model.halogen")
+
+
+async def test_what_is_no_id_or_not_there_is_refused(loader: Loader) -> None:
+    """Two different answers."""
+    with refuses(errors.InvalidRequest, "64 lower-case"):
+        await prepare(loader, "../../etc")
+    with refuses(errors.NotFound, "halogen publish"):
+        await prepare(loader, "0" * 64)
+
+
+async def test_a_checkpoint_is_converted_on_request(
+    loader: Loader, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """Progress, then the id of an artifact that can be prepared; asking again is no error."""
+    write_tiny_checkpoint(tmp_path / "sources" / "llama" / "tiny")
+    *progress, last = await convert(loader, "llama/tiny")
+    assert progress[-1].done_bytes == progress[-1].total_bytes > 0
+    await prepare(loader, last.artifact_id)
+    assert last.artifact_id == (await convert(loader, "llama/tiny"))[-1].artifact_id
+    assert [last.artifact_id] == [path.name for path in store.root.iterdir()]
+
+
+@pytest.mark.parametrize("source", ["", "../store", "/etc", "link"])
+async def test_nothing_outside_the_convert_root_is_converted(
+    loader: Loader, tmp_path: Path, source: str
+) -> None:
+    """Neither by a path nor by a link."""
+    write_tiny_checkpoint(tmp_path / "outside")
+    (tmp_path / "sources" / "link").symlink_to(tmp_path / "outside")
+    with refuses(errors.InvalidRequest, "below the loader's convert root"):
+        await convert(loader, source)
+
+
+async def test_the_converters_errors_keep_their_kind(
+    loader: Loader, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """What the worker process refuses is refused to the caller, and nothing stays."""
+    source = write_tiny_checkpoint(tmp_path / "sources" / "tiny")
+    (source / "tokenizer.json").unlink()
+    with refuses(errors.InvalidRequest, "no tokenizer.json"):
+        await convert(loader, "tiny")
+    with refuses(errors.NotFound, "no such directory"):
+        await convert(loader, "absent")
+    assert [] == list(store.root.iterdir())
+
+
+async def test_a_caller_who_leaves_ends_the_conversion(
+    loader: Loader, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """Its process ends, its files go, and another conversion can begin."""
+    write_tiny_checkpoint(tmp_path / "sources" / "tiny")
+    call = loader.stub.ConvertCheckpoint(pb.ConvertCheckpointRequest(source="tiny"), timeout=60)
+    await call.wait_for_connection()
+    call.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await call.read()
+    last: str | None = None
+    while last is None:  # until the first has ended, the second is turned away
+        try:
+            last = (await convert(loader, "tiny"))[-1].artifact_id
+        except grpc.aio.AioRpcError as failure:
+            if failure.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+    assert [last] == [path.name for path in store.root.iterdir()]
+
+
+async def test_without_a_convert_root_nothing_is_converted(store: ArtifactStore, shm: Path) -> None:
+    """The message names the flag."""
+    async with run_loader(configure(store=str(store.root), weights_dir=shm)) as loader:
+        with refuses(errors.PreconditionFailed, "--convert-root"):
+            await convert(loader, "tiny")
+
+
+async def next_status(watch: Any) -> int:
+    response = await watch.read()
+    status: int = response.status
+    return status
+
+
+async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: Path) -> None:
+    """Health follows the directory, both ways, and calls say what is wrong."""
+    store = tmp_path / "later"
+    config = configure(store=str(store), weights_dir=shm, store_check_s=0.01)
+    serving, not_serving = (
+        health_pb2.HealthCheckResponse.SERVING,
+        health_pb2.HealthCheckResponse.NOT_SERVING,
+    )
+    async with run_loader(config) as loader:
+        watch = health_pb2_grpc.HealthStub(loader.channel).Watch(
+            health_pb2.HealthCheckRequest(service=SERVICE), timeout=60
+        )
+        assert not_serving == await next_status(watch)
+        with refuses(errors.Unavailable, "--store"):
+            await prepare(loader, "0" * 64)
+        store.mkdir()
+        assert serving == await next_status(watch)
+        store.rmdir()
+        assert not_serving == await next_status(watch)
+        watch.cancel()
+
+
+CHILD = """
+import asyncio, sys
+from services.common.lifecycle import Stop
+from services.common.registry.memory import MemoryStore
+from services.loader.config import LoaderConfig
+from services.loader.serve import serve
+config = LoaderConfig(id="child", place="tmpfs", store=sys.argv[1], weights_dir=sys.argv[2])
+asyncio.run(serve(config, MemoryStore(), Stop(), lambda bound: print(bound, flush=True)))
+"""
+
+
+async def test_what_a_killed_loader_leaves_is_swept_by_the_next(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path
+) -> None:
+    """kill -9 with weights in shared memory: the next start removes them, and whoever maps them keeps them."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CHILD, str(store.root), str(shm), stdout=PIPE
+    )
+    assert child.stdout
+    async with connect((await child.stdout.readline()).decode().strip()) as channel:
+        request = pb.PrepareArtifactRequest(artifact_id=stored.manifest.id)
+        call = LoaderServiceStub(channel).PrepareArtifact(request, timeout=60)
+        *_, last = [response async for response in call]
+    left = Path(last.prepared.files[0].mapped_path)
+    descriptor = os.open(left, os.O_RDONLY)
+    child.send_signal(signal.SIGKILL)
+    await child.wait()
+    assert left.exists()
+    async with run_loader(configure(store=str(store.root), weights_dir=shm)):
+        assert not left.exists()
+    content = stored.path(stored.manifest.weights).read_bytes()
+    assert content == os.pread(descriptor, len(content), 0)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "--store"),
+        (["--store", "s3://bucket"], "file:///absolute/path"),
+        (["--store", "x", "--place", "tmpfs"], "weights_dir"),
+        (["--store", "x", "--place", "moon"], "--place"),
+        (["--store", "x", "--read-threads", "0"], "--read-threads"),
+    ],
+)
+def test_a_wrong_setting_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    """Before anything is started."""
+    with pytest.raises(SystemExit):
+        LoaderConfig.load(arguments)
+    told = capsys.readouterr().err
+    assert expected in told
+    assert 1 == len(told.splitlines())
