@@ -12,7 +12,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
     """Cores that this process may use: its affinity, or its control group's quota if that is less; at least 1."""
-    return max(1, min(len(os.sched_getaffinity(0)), math.floor(_quota(cgroup))))
+    return max(1, math.floor(min(len(os.sched_getaffinity(0)), _quota(cgroup))))
 
 
 def memory_bytes(cgroup: Path = _CGROUP) -> int:
