@@ -1,0 +1,1 @@
+"""Admission: who may use how much KV memory of which engine, and what cohorts serve."""
