@@ -6,13 +6,16 @@ What a killed owner leaves behind is thereby known for a leftover, whatever beca
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
+
+_NO_LOCKS: Final = frozenset({errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class OwnedDirectory(NamedTuple):
@@ -23,12 +26,16 @@ class OwnedDirectory(NamedTuple):
 
     @classmethod
     def create(cls, parent: Path, prefix: str) -> Self:
-        """Makes a fresh directory ``{prefix}{random}`` in `parent` and locks it."""
+        """Makes a fresh directory ``{prefix}{random}`` in `parent` and locks it.
+
+        Where the file system has no directory locks (NFS), it goes unlocked, and no sweep touches it.
+        """
         while True:
             path = parent / f"{prefix}{secrets.token_hex(8)}"
-            path.mkdir(mode=0o755)
-            if (lock := _lock(path)) is not None:
-                return cls(path, lock)
+            path.mkdir()
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):  # a sweep was faster: once more
+                path.chmod(0o755)  # whatever the umask: engines may run as another user
+                return cls(path, _open_locked(path, needed=False))
 
     def remove(self) -> None:
         """Deletes it with all that is in it; no error if it is gone."""
@@ -36,20 +43,24 @@ class OwnedDirectory(NamedTuple):
         os.close(self.lock)
 
 
-def _lock(path: Path) -> int | None:
-    """A descriptor that holds the directory, or None where somebody else has it, or has swept it away."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
+def _open_locked(path: Path, *, needed: bool) -> int:
+    """A descriptor that holds the directory; unless `needed`, one that holds nothing where there are no locks.
+
+    Raises:
+        BlockingIOError: Somebody else holds it.
+        FileNotFoundError: It is gone, or another has its name by now.
+        OSError: The file system has no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.stat().st_ino == os.fstat(descriptor).st_ino:
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(descriptor)
-    return None
+        if path.stat().st_ino != os.fstat(descriptor).st_ino:
+            raise FileNotFoundError(errno.ENOENT, "another directory has the name")
+    except OSError as failure:
+        if needed or failure.errno not in _NO_LOCKS:
+            os.close(descriptor)
+            raise
+    return descriptor
 
 
 @contextlib.contextmanager
@@ -65,8 +76,8 @@ def owned_directory(parent: Path, prefix: str) -> Iterator[Path]:
 def sweep(parent: Path, prefix: str) -> tuple[Path, ...]:
     """Removes what dead owners left in `parent`; returns what it removed."""
     swept = []
-    for path in sorted(parent.glob(f"{prefix}*")) if parent.is_dir() else ():
-        if path.is_dir() and not path.is_symlink() and (lock := _lock(path)) is not None:
-            OwnedDirectory(path, lock).remove()
+    for path in sorted(parent.glob(f"{prefix}*")):
+        with contextlib.suppress(OSError):  # alive, not a directory, or already swept
+            OwnedDirectory(path, _open_locked(path, needed=True)).remove()
             swept.append(path)
     return tuple(swept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -158,3 +159,36 @@ def test_a_killed_put_leaves_nothing_for_the_next(tmp_path: Path, store: Artifac
     (leftover / "model.halogen").write_bytes(b"half")
     store.put(source)
     assert [manifest.id] == [path.name for path in store.root.iterdir()]
+
+
+def test_without_locks_directories_work_and_nobody_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS refuses to lock a directory: leftovers then stay, the work goes on."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with owned_directory(tmp_path, "owned-") as directory:
+        assert () == sweep(tmp_path, "owned-")
+        assert directory.is_dir()
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_directory_swept_while_it_was_being_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between making and locking, a sweep may come first."""
+    original, swept = os.open, list[Path]()
+
+    def sweep_first(path: Path, flags: int) -> int:
+        if not swept:
+            swept.append(path)
+            path.rmdir()
+        return original(path, flags)
+
+    monkeypatch.setattr(os, "open", sweep_first)
+    with owned_directory(tmp_path, "owned-") as directory:
+        assert [directory] == list(tmp_path.iterdir())
+        assert [directory] != swept
