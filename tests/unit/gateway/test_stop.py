@@ -38,7 +38,7 @@ def test_s_d1_the_start_of_a_stop_string_is_never_given_out() -> None:
     assert "DEFGHIJ" == matched
 
 
-# Turns red when: `free` in StopMatcher.push is max(0, len(pending) - max(len(n.text) - 1 for n in needles)).
+# Turns red when: `free` in StopMatcher.push is max(0, len(pending) - max(len(n.text) - 1 for n in self._needles)).
 def test_s_d2_text_that_no_stop_string_begins_with_goes_out_at_once() -> None:
     """A stop string that nothing matches holds nothing back: every piece goes out in its own step."""
     pieces = ["<th", "ink>", " yes", "</think>", " done"]

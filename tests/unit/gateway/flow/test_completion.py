@@ -103,10 +103,11 @@ async def test_the_ending_token_counts_and_has_no_text(flow: Flow) -> None:
     assert len(message.token_ids) == chunk.usage.completion_tokens
 
 
-# Turns red when: AnswerText.push does not pass its text through the stop matcher (text, matched = ..., None).
+# Turns red when: AnswerText.push has `text, matched = self._detokenizer.push(token_id), None`.
 async def test_s_d1_a_stop_string_ends_the_engines_work(flow: Flow) -> None:
     """The text is cut at the stop string, however its tokens come; the engine is let go before the last chunk."""
-    flow.engines.scripts.append([*[await flow.says(letter) for letter in "ABCDEFGHIJKLM"], asyncio.Event()])
+    letters = [await flow.says(letter) for letter in "ABCDEFGHIJKLM"]
+    flow.engines.scripts.append([*letters, InternalError("read on past the stop string")])
     chunks = [chunk async for chunk in flow.stream(stops=("DEFGHIJ",))]
     assert "ABC" == text(chunks)
     assert (STOP, "DEFGHIJ") == (chunks[-1].finish_reason, chunks[-1].matched_stop)
