@@ -53,6 +53,7 @@ class Peers(
         self.script: list[Step] = []
         self.refusal: HalogenError | None = None
         self.asked: list[engine_pb2.GenerateTokensRequest] = []
+        self.sent = 0
         self.engine_left = asyncio.Event()
         self.released = asyncio.Event()
 
@@ -96,6 +97,7 @@ class Peers(
                     await step.wait()
                 else:
                     yield self._message(step)
+                    self.sent += 1
             yield self._message((), types_pb2.FINISH_REASON_LENGTH)
         finally:
             self.engine_left.set()

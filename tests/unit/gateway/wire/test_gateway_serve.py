@@ -95,6 +95,19 @@ async def test_a_client_that_leaves_ends_the_engines_work(gateway: Gateway) -> N
     await gateway.client.generate("a fox", request_id="r").complete()
 
 
+async def test_a_client_that_leaves_in_a_flood_holds_nothing(gateway: Gateway) -> None:
+    """Where the gateway is in the middle of a write that nobody takes, leaving ends the request all the same."""
+    gateway.peers.script = [(65,) * 500] * 20_000
+    stream = gateway.client.generate("a fox", request_id="r")
+    async for _ in stream:
+        if gateway.peers.sent > 200:
+            break
+    await stream.aclose()
+    await gateway.peers.engine_left.wait()
+    gateway.peers.script = []
+    await gateway.client.generate("a fox", request_id="r").complete()
+
+
 async def test_an_abort_ends_the_stream_and_the_engines_work(gateway: Gateway) -> None:
     """From any connection, by the request's id, with a regular end for the reader."""
     gateway.peers.script = [(65,), asyncio.Event()]
