@@ -171,6 +171,25 @@ async def test_a_token_that_died_with_the_server_is_renewed(guarded_etcd: EtcdSe
     assert 1 == snapshots
 
 
+async def test_a_watch_alone_renews_its_token(guarded_etcd: EtcdServer, tmp_path: Path) -> None:
+    """A process that only watches authenticates anew by itself after etcd's restart, and misses nothing."""
+    config = config_of(guarded_etcd, tmp_path)
+    async with (
+        open_store(config) as watching,
+        contextlib.aclosing(watching.watch("w/")) as watch,
+        asyncio.timeout(10),
+    ):
+        assert isinstance(await anext(watch), Snapshot)
+        for value in (b"1", b"2"):
+            async with open_store(config) as writing:
+                await writing.put("w/a", value)
+            message = await anext(watch)
+            assert isinstance(message, Changes)
+            assert [value] == [change.value for change in message.changes]
+            guarded_etcd.kill()
+            guarded_etcd.start()
+
+
 async def test_concurrent_calls_share_one_authentication(guarded_etcd: EtcdServer) -> None:
     """However many calls find a stale token, one of them asks for a new one."""
     wire = EtcdWire(Access(endpoints=(guarded_etcd.endpoint,), user="eng", password="password"))

@@ -58,8 +58,9 @@ async def until(
     scheduler: Scheduler, reached: Callable[[pb.GetOccupancyResponse], bool]
 ) -> pb.GetOccupancyResponse:
     """Asks until the scheduler's state is as expected; each question is a round trip, so no sleep is needed."""
-    while not reached(state := await occupancy(scheduler)):
-        pass
+    async with asyncio.timeout(10):
+        while not reached(state := await occupancy(scheduler)):
+            pass
     return state
 
 
