@@ -31,7 +31,7 @@ from services.loader.memfd_place import MemfdPlace
 from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.residents import Prepared
-from tests.tiny_checkpoints import make_tiny_artifact
+from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
 from tests.unit.loader.disk import flip, open_descriptors
 
 
@@ -241,11 +241,12 @@ async def test_damage_to_any_file_is_refused_by_name(
 async def test_the_header_must_be_the_manifests(
     tmp_path: Path, preparations: Preparations, stored: StoredArtifact
 ) -> None:
-    """Another model's weights, whole in themselves, are still not these."""
-    other, _ = make_tiny_artifact(tmp_path / "other")
-    content = (other / "model.halogen").read_bytes()
-    weights = stored.path(stored.manifest.weights)
-    weights.write_bytes(content.ljust(weights.stat().st_size, b"\0"))
+    """Another model's weights of the same shape, whole in themselves, are still not these.
+
+    Turns red when: read_header does not compare the identity.
+    """
+    other, _ = make_tiny_artifact(tmp_path / "other", MULTI_BLOCK, seed=1)
+    stored.path(stored.manifest.weights).write_bytes((other / "model.halogen").read_bytes())
     with pytest.raises(CorruptData, match="another header than the manifest names"):
         await prepare(preparations, stored.manifest.id)
 
