@@ -22,6 +22,7 @@ from services.scheduler.occupancy import Delta, Snapshot
 
 FIRST_WORD_S: Final = 2.0
 LOST_AFTER_S: Final = 2.0
+RETRY_WITHIN_S: Final = 0.5  # a lost engine is known as such at most this much later
 
 Watch = Callable[[str], AbstractAsyncContextManager[AsyncIterator[Snapshot | Delta]]]
 
@@ -89,7 +90,7 @@ class Engines:
     async def _attend(self, instance: EngineInstance) -> None:
         """Listens to one instance, again and again, until it is gone from the registry."""
         names = {"engine_id": instance.id, "engine_instance_id": instance.instance_id}
-        now, backoff = asyncio.get_running_loop().time, Backoff()
+        now, backoff = asyncio.get_running_loop().time, Backoff(most_s=RETRY_WITHIN_S)
         last_word = now()
         try:
             while not instance.is_stale:

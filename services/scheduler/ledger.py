@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import heapq
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -78,6 +79,7 @@ class Ledger:
         self.unstarted_tokens = 0
         self.peak_bytes = 0
         self._promises: dict[TicketId, Promise] = {}
+        self._expiries: list[tuple[int, TicketId]] = []  # a heap; may hold tickets that are GRANTED no more
         self.promises: Mapping[TicketId, Promise] = MappingProxyType(self._promises)
 
     @property
@@ -88,7 +90,9 @@ class Ledger:
     @property
     def next_expiry_ns(self) -> int | None:
         """When the next unredeemed ticket expires, in Unix time."""
-        return min((promise.expire_time_ns for promise in self._granted()), default=None)
+        while self._expiries and not self._is_granted(self._expiries[0][1]):
+            heapq.heappop(self._expiries)
+        return self._expiries[0][0] if self._expiries else None
 
     def can_grant(self, reserved_bytes: int) -> bool:
         return self.promised_bytes + reserved_bytes <= self.arena_bytes
@@ -108,6 +112,7 @@ class Ledger:
                 expire_time_ns=expire_time_ns,
             )
         )
+        heapq.heappush(self._expiries, (expire_time_ns, ticket_id))
 
     def report(self, ticket: LiveTicket) -> None:
         """The engine says that the ticket is live, granted here or not.
@@ -135,21 +140,21 @@ class Ledger:
 
     def release(self, ticket_id: TicketId) -> bool:
         """The holder will not redeem it. What the engine has is the engine's to close."""
-        promise = self._promises.get(ticket_id)
-        return promise is not None and promise.state is TicketState.GRANTED and self._drop(ticket_id)
+        return self._is_granted(ticket_id) and self._drop(ticket_id)
 
     def expire(self, now_ns: int) -> tuple[TicketId, ...]:
         """Closes the tickets that nobody has redeemed in time, and names them."""
-        expired = tuple(promise.id for promise in self._granted() if promise.expire_time_ns <= now_ns)
-        for ticket_id in expired:
+        expired: list[TicketId] = []
+        while (due_ns := self.next_expiry_ns) is not None and due_ns <= now_ns:
+            _, ticket_id = heapq.heappop(self._expiries)
             self._drop(ticket_id)
-        return expired
+            expired.append(ticket_id)
+        return tuple(expired)
 
     def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket]) -> None:
         """Begins anew from the engine's own snapshot; tickets granted here and not yet redeemed stand."""
         self.arena_bytes = arena_bytes
-        kept = {promise.id for promise in self._granted()}
-        for ticket_id in self._promises.keys() - kept:
+        for ticket_id in [each for each in self._promises if not self._is_granted(each)]:
             self._drop(ticket_id)
         for ticket in tickets:
             self.report(ticket)
@@ -165,8 +170,9 @@ class Ledger:
         granted_here = sum(promise.reserved_bytes for promise in promises if not promise.adopted)
         assert granted_here <= self.arena_bytes
 
-    def _granted(self) -> Iterable[Promise]:
-        return [promise for promise in self._promises.values() if promise.state is TicketState.GRANTED]
+    def _is_granted(self, ticket_id: TicketId) -> bool:
+        promise = self._promises.get(ticket_id)
+        return promise is not None and promise.state is TicketState.GRANTED
 
     def _put(self, promise: Promise) -> None:
         self._drop(promise.id)

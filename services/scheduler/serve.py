@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from halogen.v1 import scheduler_pb2_grpc
 
@@ -51,7 +52,8 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound)), term=TERM)
         key = keys.scheduler(record.id)
         await scope.enter_async_context(Registration(store, key, config.lease_ttl_s, record))
-        await scope.enter_async_context(background(_report(engines, desk, server)))
+        views = (targets, serving, gateways, records)
+        await scope.enter_async_context(background(_report(engines, desk, server, views)))
         started(bound)
         await stop.wait()
 
@@ -61,8 +63,10 @@ def _admission(config: SchedulerConfig) -> Admission:
     return Admission(Fleet(config.bounds), queue, config.limits)
 
 
-async def _report(engines: Engines, desk: TicketDesk, server: RpcServer) -> None:
-    """Tells health clients whether there is an engine to grant on."""
+async def _report(engines: Engines, desk: TicketDesk, server: RpcServer, views: Iterable[View[Any]]) -> None:
+    """Tells health clients whether the registry has been read and there is an engine to grant on."""
+    for view in views:
+        await view.synced()
     async with contextlib.aclosing(engines.changes()) as changes:
         async for _ in changes:
             await server.set_ready(desk.admission.fleet.is_heard)

@@ -15,7 +15,7 @@ from aetcd import rpc
 from services.common.background import background
 from services.common.backoff import Backoff
 from services.common.config import ProcessConfig
-from services.common.errors import HalogenError, Unavailable
+from services.common.errors import HalogenError, InvalidRequest, Unavailable
 from services.common.registry.etcd_watch import KeyRange, follow
 from services.common.registry.etcd_wire import RETRY_PAUSE_S, Access, Compacted, Connection, EtcdWire, Tls
 from services.common.registry.store import (
@@ -45,7 +45,7 @@ async def open_store(config: ProcessConfig) -> AsyncIterator[Store]:
     """The registry that `config` names. It opens at once, whether etcd answers or not.
 
     Raises:
-        OSError: A password or certificate file cannot be read.
+        InvalidRequest: A password or certificate file cannot be read.
     """
     wire = EtcdWire(_access(config))
     try:
@@ -55,17 +55,23 @@ async def open_store(config: ProcessConfig) -> AsyncIterator[Store]:
 
 
 def _access(config: ProcessConfig) -> Access:
-    tls = None
-    if config.etcd_ca_file:
-        ca, cert, key = map(_read, (config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file))
-        assert ca is not None
-        tls = Tls(ca=ca, cert=cert, key=key)
-    password = config.etcd_password_file.read_text().strip() if config.etcd_password_file else ""
-    return Access(endpoints=config.etcd, tls=tls, user=config.etcd_user, password=password)
+    ca, cert, key, password = map(
+        _read,
+        (config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file, config.etcd_password_file),
+    )
+    return Access(
+        endpoints=tuple(endpoint.rpartition("://")[2] for endpoint in config.etcd),
+        tls=Tls(ca=ca, cert=cert, key=key) if ca else None,
+        user=config.etcd_user,
+        password=(password or b"").decode().strip(),
+    )
 
 
 def _read(path: Path | None) -> bytes | None:
-    return path.read_bytes() if path else None
+    try:
+        return path.read_bytes() if path else None
+    except OSError as failure:
+        raise InvalidRequest(f"{path}: {failure.strerror}; see the --etcd-*-file settings") from failure
 
 
 class EtcdStore:

@@ -234,5 +234,6 @@ def refusal(failure: grpc.aio.AioRpcError) -> Exception:
     if code is StatusCode.PERMISSION_DENIED:
         return errors.PermissionDenied("etcd does not allow this; give its user a role for the prefix")
     if code is StatusCode.UNAUTHENTICATED or "user name is empty" in details or "auth" in details:
-        return errors.Unauthenticated(f"etcd wants to know who we are ({details}); see --etcd-user")
+        message = f"etcd does not accept us as a user ({details}); see --etcd-user, --etcd-password-file"
+        return errors.Unauthenticated(message)
     return errors.InternalError(f"etcd refused: {details}", reason="REGISTRY_REFUSED")

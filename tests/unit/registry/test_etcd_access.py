@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from services.common.config import ProcessConfig
-from services.common.errors import HalogenError, PermissionDenied, Unauthenticated, Unavailable
+from services.common.errors import (
+    HalogenError,
+    InvalidRequest,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from services.common.registry.etcd import EtcdStore, open_store
 from services.common.registry.etcd_wire import Access, EtcdWire
 from services.common.registry.store import Changes, Snapshot
@@ -78,6 +84,17 @@ async def test_mutual_tls_reaches_etcd(tls_etcd: EtcdServer, certificates: Path)
         entry = await store.get("a")
     assert entry is not None
     assert b"1" == entry.value
+
+
+async def test_a_file_that_is_not_there_is_said() -> None:
+    """A missing certificate file is the operator's to mend, so the message names it."""
+    with pytest.raises(InvalidRequest, match="/nowhere/ca"):
+        await first_put(Config(etcd_ca_file=Path("/nowhere/ca.pem")))
+
+
+async def test_an_endpoint_may_be_written_as_a_url(shared_etcd: EtcdServer) -> None:
+    """http:// before host:port, as etcd's own tools have it, is understood."""
+    await first_put(Config(etcd=(f"http://{shared_etcd.endpoint}",), etcd_prefix="url/"))
 
 
 async def test_without_a_client_certificate_etcd_does_not_answer(

@@ -22,6 +22,7 @@ from services.common.registry.records import SchedulerRecord
 from services.common.registry.view import View
 from services.common.rpc.status import from_rpc_error
 from services.common.ticket import Ticket, TicketSigner
+from services.scheduler import engines
 from tests.unit.scheduler.builders import ARTIFACT
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ async def test_an_engine_whose_lease_ended_serves_on_while_its_stream_lives(
     """The registry may lose an engine that is well; when its stream ends too, it is gone."""
     engine = make_engine()
     await engine.start()
-    await engine.watched.wait()
+    await until(scheduler, lambda state: any(each.arena_bytes for each in state.engines))
     await engine.deregister()
     assert (await scheduler.GrantTicket(ask())).ticket.ticket_id
     await engine.kill()
@@ -278,10 +279,25 @@ async def test_an_engine_whose_lease_ended_serves_on_while_its_stream_lives(
     assert "NO_ENGINE" == (await refusal(scheduler.GrantTicket(ask()))).reason
 
 
+async def test_nobody_waits_long_for_an_engine_that_is_dead(
+    scheduler: Scheduler, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record stands until its lease ends; those who wait hear NO_ENGINE well before."""
+    monkeypatch.setattr(engines, "LOST_AFTER_S", 0.1)
+    engine = make_engine()
+    await engine.start()
+    await engine.watched.wait()
+    await scheduler.GrantTicket(ask(10))
+    waiting = scheduler.GrantTicket(ask(10))
+    await until(scheduler, lambda state: state.queued_requests == 1)
+    await engine.kill()
+    assert "NO_ENGINE" == (await refusal(waiting)).reason
+    assert "NO_ENGINE" == (await refusal(scheduler.GrantTicket(ask()))).reason
+
+
 async def test_two_engines_share_the_work(scheduler: Scheduler, make_engine: MakeEngine) -> None:
     """Grants go to the less occupied of two."""
-    engines = [make_engine(10, name) for name in ("a", "b")]
-    for engine in engines:
+    for engine in (make_engine(10, name) for name in ("a", "b")):
         await engine.start()
         await engine.watched.wait()
     await until(scheduler, lambda state: len([e for e in state.engines if e.arena_bytes]) == 2)
