@@ -40,7 +40,8 @@ def choose(logits: Logits, sampling: Sampling, position: int) -> int:
 
 def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) for one token: Philox 4x64-10 (Salmon et al. 2011), keyed by seed, counted by position."""
-    return float(np.random.Generator(np.random.Philox(key=(seed, _CHOICE_INDEX), counter=position)).random())
+    philox = np.random.Philox(key=seed + (_CHOICE_INDEX << 64), counter=position)
+    return float(np.random.Generator(philox).random())
 
 
 def _draw(weights: npt.NDArray[np.float64], at: float) -> int:

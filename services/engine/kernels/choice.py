@@ -14,8 +14,15 @@ KernelChoice = Literal["auto", "portable"]
 log = structlog.get_logger()
 
 
+def available_kernels(threads: int) -> dict[str, Kernels]:  # noqa: ARG001  # native sets take it
+    """Every set that can run here, by name, the fastest first."""
+    portable = PortableKernels()
+    return {portable.name: portable}
+
+
 def choose_kernels(choice: KernelChoice, threads: int) -> Kernels:
     """Chooses, and says in one log line what and why."""
-    kernels = PortableKernels()
-    log.info("kernels_chosen", kernels=kernels.name, threads=threads, choice=choice)
-    return kernels
+    sets = available_kernels(threads)
+    name = next(iter(sets)) if choice == "auto" else choice
+    log.info("kernels_chosen", kernels=name, threads=threads, available=list(sets))
+    return sets[name]

@@ -87,9 +87,9 @@ class TiledAttention:
         group = self._heads // kv_heads
         rows = (q * (1 / math.sqrt(size)))[tiles.tokens]  # [tiles, 16, heads, size]
         rows = rows.view(-1, _QUERIES, kv_heads, group, size).permute(0, 2, 1, 3, 4)
-        rows = rows.reshape(-1, kv_heads, _QUERIES * group, size)
-        mixed = _online_softmax(tiles, cache, rows)
-        mixed = mixed.view(-1, kv_heads, _QUERIES, group, size).permute(0, 2, 1, 3, 4)
+        rows = _pad_heads(rows.reshape(-1, kv_heads, _QUERIES * group, size))
+        mixed = _online_softmax(tiles, cache, rows)[..., :size]
+        mixed = mixed.reshape(-1, kv_heads, _QUERIES, group, size).permute(0, 2, 1, 3, 4)
         return mixed.reshape(-1, self._heads, size)[tiles.rows_of_tokens]
 
 
@@ -153,7 +153,7 @@ def _online_softmax(tiles: _Tiles, cache: torch.Tensor, q: torch.Tensor) -> torc
 
 
 def _gather(tiles: _Tiles, cache: torch.Tensor, first: int, active: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values first .. first + 127 of every active tile, each [active, kv_heads, 128, size], float32.
+    """Keys and values first .. first + 127 of every active tile, each [active, kv_heads, 128, padded size], float32.
 
     What nobody has stored yet may hold anything, so it is set to zero: zero times NaN would be NaN.
     """
@@ -163,7 +163,8 @@ def _gather(tiles: _Tiles, cache: torch.Tensor, first: int, active: int) -> tupl
     flat = held.permute(2, 0, 3, 1, 4, 5).reshape(2, active, kv_heads, _KEYS, size).float()
     unset = torch.arange(first, first + _KEYS) > tiles.last[:active, None]
     flat.masked_fill_(unset[None, :, None, :, None], 0)
-    return flat[0], flat[1]
+    padded = _pad_heads(flat)
+    return padded[0], padded[1]
 
 
 def _multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -176,6 +177,11 @@ def _written(step: Ragged) -> tuple[torch.Tensor, torch.Tensor]:
     sequences = np.repeat(np.arange(len(step.rows) - 1), np.diff(step.rows))
     blocks = step.tables[sequences, step.positions // BLOCK_TOKENS]
     return torch.from_numpy(blocks).long(), torch.from_numpy(step.positions % BLOCK_TOKENS).long()
+
+
+def _pad_heads(x: torch.Tensor) -> torch.Tensor:
+    """`x` with heads of a multiple of 16 elements, on which no path of the library treats two rows unlike."""
+    return functional.pad(x, (0, -x.shape[-1] % _ROWS))
 
 
 def _pad(x: torch.Tensor) -> torch.Tensor:

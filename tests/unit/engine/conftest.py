@@ -1,0 +1,73 @@
+"""Models for the engine's tests, converted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.checkpoint.dtype import DType
+from services.engine.kernels.choice import available_kernels
+from services.engine.kernels.protocol import Kernels
+from services.loader.conversion import convert
+from tests.tiny_checkpoints import TinyShape, write_tiny_checkpoint
+
+MODELS = Path(__file__).parents[2] / "models"
+SHAPES = {
+    "grouped": TinyShape(num_attention_heads=6, num_key_value_heads=2, head_dim=16, hidden_size=96),
+    "odd_sizes": TinyShape(
+        num_attention_heads=5,
+        num_key_value_heads=5,
+        head_dim=10,
+        hidden_size=50,
+        intermediate_size=70,
+        vocab_size=515,
+        tie_word_embeddings=True,
+    ),
+    "wide_heads": TinyShape(
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=128,
+        hidden_size=64,
+        rope_theta=100_000.0,
+        dtype=DType.FP32,
+    ),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # two would wait for each other on a busy machine
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Hugging Face directories by name: the two story models and three random shapes."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    stories = {name: MODELS / name for name in ("stories-v1", "stories-v2")}
+    return stories | {
+        name: write_tiny_checkpoint(root / name, shape, seed=3) for name, shape in SHAPES.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def artifacts(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same, converted."""
+    root = tmp_path_factory.mktemp("artifacts")
+    for name, checkpoint in checkpoints.items():
+        convert(checkpoint, root / name)
+    return {name: root / name for name in checkpoints}
+
+
+@pytest.fixture(scope="session", params=["portable", "avx512_bf16"])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Every set of kernels that this machine and build can run."""
+    sets = available_kernels(2)
+    if request.param not in sets:
+        pytest.skip(f"{request.param} kernels cannot run here")
+    return sets[request.param]

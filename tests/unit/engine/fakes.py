@@ -1,0 +1,96 @@
+"""Stand-ins for the engine's tests: a model whose answer is known beforehand, and what drives it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from services.common.ids import ArtifactId, RequestId
+from services.common.registry.records import GenerationState
+from services.engine.block_pool import BlockPool
+from services.engine.generation import Generation
+from services.engine.ragged import Ragged
+from services.engine.sequence import Sampling, Sequence, TokenRequest
+from services.engine.stepper import Job, StepModel, Stepper, Update
+
+VOCABULARY = 64
+BLOCK_BYTES = 64
+
+
+class CountingModel:
+    """Answers every token with its successor, so that prompt [.., 7] gives 8, 9, 10, ...
+
+    Args:
+        before: Called with the number of the step, from 0, before it is computed; may raise or wait.
+        spoil: May change the logits of a step.
+    """
+
+    vocab_size = VOCABULARY
+    block_bytes = BLOCK_BYTES
+    max_context_tokens = 4096
+
+    def __init__(
+        self,
+        before: Callable[[int], None] = lambda _step: None,
+        spoil: Callable[[Ragged, npt.NDArray[np.float32]], None] = lambda _step, _logits: None,
+    ) -> None:
+        self.steps: list[Ragged] = []
+        self._before = before
+        self._spoil = spoil
+
+    def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
+        self._before(len(self.steps))
+        self.steps.append(step)
+        following = (step.token_ids[step.sample_rows] + 1) % VOCABULARY
+        logits = np.zeros((len(following), VOCABULARY), np.float32)
+        logits[np.arange(len(following)), following] = 1
+        self._spoil(step, logits)
+        return logits
+
+
+class Gate:
+    """Lets a model's steps pass one by one, as the test says."""
+
+    def __init__(self) -> None:
+        self._open = threading.Semaphore(0)
+        self.reached = threading.Semaphore(0)
+
+    def __call__(self, _step: int) -> None:
+        self.reached.release()
+        assert self._open.acquire(timeout=10)
+
+    def open(self, steps: int = 1) -> None:
+        self._open.release(steps)
+
+
+def request(
+    name: str = "r", prompt: Iterable[int] = (1, 2, 3), max_tokens: int = 4, **changes: object
+) -> TokenRequest:
+    deadline = changes.pop("deadline", float("inf"))
+    assert isinstance(deadline, float)
+    sampling = Sampling(max_tokens=max_tokens, **changes)  # type: ignore[arg-type]
+    return TokenRequest(id=RequestId(name), prompt=tuple(prompt), sampling=sampling, deadline=deadline)
+
+
+def job(asked: TokenRequest, model: StepModel, pool: BlockPool | None = None) -> Job:
+    pool = pool or BlockPool(BLOCK_BYTES * 1024)
+    return Job(Sequence(asked, pool.reserve(BLOCK_BYTES, asked.worst_case_blocks)), model)
+
+
+def run_to_end(stepper: Stepper, now: float = 0.0) -> list[Update]:
+    updates: list[Update] = []
+    while not stepper.is_idle:
+        updates += stepper.step(now)
+    return updates
+
+
+def generation(model: CountingModel, artifact: str = "a" * 64) -> Generation:
+    """An ACTIVE generation of a fake model."""
+    made = Generation(ArtifactId(artifact), lambda: None)
+    made.install(model)
+    made.advance(GenerationState.WARMING)
+    made.advance(GenerationState.ACTIVE)
+    return made

@@ -1,0 +1,80 @@
+"""Choosing the next token: greedy, and by a seeded generator that no batch can disturb."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.extra.numpy import arrays
+
+from services.common.errors import InternalError
+from services.engine.sampling import Logits, choose, uniform
+from services.engine.sequence import Sampling
+
+LOGITS = arrays(np.float32, st.integers(1, 400), elements=st.floats(-20, 20, width=32))
+
+
+def sampling(**changes: float) -> Sampling:
+    return Sampling(**{"max_tokens": 1, "temperature": 1.0, **changes})  # type: ignore[arg-type]
+
+
+def kept(logits: Logits, rules: Sampling) -> set[int]:
+    """What top_k and then top_p keep, by the definition: sorted, cut, cut again."""
+    weights = np.exp((logits.astype(np.float64) - float(logits.max())) / rules.temperature)
+    order = np.argsort(-weights, kind="stable")[: rules.top_k or len(weights)]
+    mass = weights[order].cumsum() / weights[order].sum()
+    return set(order[: int(np.searchsorted(mass, rules.top_p)) + 1].tolist())
+
+
+def test_greedy_takes_the_lowest_id_of_a_tie() -> None:
+    """Two equal logits are no reason for two answers."""
+    assert 1 == choose(np.array([0, 3, 3, 1], np.float32), sampling(temperature=0), 5)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_not_finite_are_a_fault(broken: float) -> None:
+    """A broken number is told, not sampled around."""
+    with pytest.raises(InternalError, match="not finite"):
+        choose(np.array([0, broken, 1], np.float32), sampling(temperature=0), 5)
+
+
+@given(LOGITS, st.integers(0, 2**64 - 1), st.integers(1, 8192), st.integers(0, 50), st.floats(0.01, 1))
+@settings(deadline=None)
+def test_only_what_top_k_and_top_p_keep_is_chosen(
+    logits: Logits, seed: int, position: int, top_k: int, top_p: float
+) -> None:
+    """Whatever the seed, the choice lies in the set that the definition gives."""
+    rules = sampling(seed=seed, top_k=min(top_k, len(logits)), top_p=top_p, temperature=0.7)
+    assert choose(logits, rules, position) in kept(logits, rules)
+
+
+def test_a_choice_depends_on_seed_and_position_alone() -> None:
+    """Same state, same token; another seed or position, in the long run, another one."""
+    logits = np.zeros(50_000, np.float32)
+    first = choose(logits, sampling(seed=7), 100)
+    assert first == choose(logits.copy(), sampling(seed=7), 100)
+    assert first != choose(logits, sampling(seed=8), 100)
+    assert first != choose(logits, sampling(seed=7), 101)
+
+
+def test_frequencies_follow_the_probabilities() -> None:
+    """At temperature 1 the softmax of the logits is what comes out."""
+    probabilities = np.array([0.5, 0.3, 0.15, 0.05])
+    logits = np.log(probabilities).astype(np.float32)
+    drawn = np.bincount([choose(logits, sampling(seed=s), 3) for s in range(4000)], minlength=4) / 4000
+    assert np.abs(probabilities - drawn).max() < 0.03
+
+
+def test_a_flat_distribution_is_cut_where_top_p_says() -> None:
+    """The search for the end of top_p goes on past its first look, without sorting everything at once."""
+    logits = np.zeros(10_000, np.float32)
+    ids = {choose(logits, sampling(seed=s, top_p=0.25), 1) for s in range(2000)}
+    assert max(ids) < 2500
+    assert len(ids) > 1000
+
+
+def test_the_generator_is_philox() -> None:
+    """The first numbers of numpy's Philox, so that another implementation can reproduce an answer."""
+    generator = np.random.Generator(np.random.Philox(key=np.array([7, 0], np.uint64), counter=3))
+    assert generator.random() == uniform(7, 3)

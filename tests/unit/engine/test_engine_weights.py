@@ -1,0 +1,140 @@
+"""Weights in place: mapped read-only, shared, never copied, and refused by name when they do not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.checkpoint.header import Header
+from services.common.errors import CorruptData, Unavailable, Unsupported
+from services.engine.arena import Arena
+from services.engine.kernels.portable import PortableKernels
+from services.engine.loaded_model import ModelLoading
+from services.engine.mapping import map_file, populate
+from services.engine.model.weights import DTypeChoice
+from tests.unit.engine.decoding import Decoding, prepared
+
+
+def mapping_of(path: Path) -> dict[str, int]:
+    """The kernel's counts of a mapping of this process, in KiB; empty if there is none."""
+    blocks = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    for block in blocks:
+        if block.splitlines()[0].endswith(str(path)):
+            return {name: int(kib) for name, kib in re.findall(r"^(\w+): +(\d+) kB", block, re.MULTILINE)}
+    return {}
+
+
+def loading(dtype: DTypeChoice = "auto") -> ModelLoading:
+    return ModelLoading(arena=Arena(1 << 20), kernels=PortableKernels(), dtype=dtype, max_model_len=0)
+
+
+def test_weights_are_shared_with_the_file_and_not_private(artifacts: dict[str, Path]) -> None:
+    """After a whole answer, not one page of the mapping is this process's own copy."""
+    path = artifacts["stories-v1"] / "model.halogen"
+    decoding = Decoding(artifacts["stories-v1"], PortableKernels(), "auto")
+    decoding.together([[1, 2, 3]], 4)
+    counts = mapping_of(path)
+    assert counts["Rss"] >= path.stat().st_size // 1024
+    assert (0, 0) == (counts["Private_Dirty"], counts["Anonymous"])
+
+
+def test_every_matrix_is_a_view_of_the_mapping(artifacts: dict[str, Path]) -> None:
+    """q, k, v are one matrix, gate and up another, each at the place that the header gives."""
+    path = artifacts["grouped"] / "model.halogen"
+    header = Header.decode(path.read_bytes())
+    weights = Decoding(artifacts["grouped"], PortableKernels(), "auto").model._llama._weights
+    start = weights.embedding.data_ptr() - header.tensors["model.embed_tokens.weight"].offset
+    for i, layer in enumerate(weights.layers):
+        at = {name: header.tensors[f"model.layers.{i}.{name}.weight"].offset for name in NAMES}
+        assert at["self_attn.q_proj"] == layer.qkv.data_ptr() - start
+        assert ((6 + 2 + 2) * 16, 96) == layer.qkv.shape
+        assert at["mlp.gate_proj"] == layer.gate_up.data_ptr() - start
+        assert at["mlp.down_proj"] == layer.down.data_ptr() - start
+        assert at["input_layernorm"] == layer.attention_norm.data_ptr() - start
+
+
+NAMES = ("self_attn.q_proj", "mlp.gate_proj", "mlp.down_proj", "input_layernorm")
+
+
+def test_the_file_is_unmapped_when_its_last_tensor_is_gone(tmp_path: Path) -> None:
+    """No cycle keeps a retired model's weights."""
+    path = tmp_path / "weights"
+    path.write_bytes(b"halogen!" * 1024)
+    mapped = map_file(path)
+    populate(mapped)
+    part = mapped[8:16]
+    del mapped
+    assert {} != mapping_of(path)
+    assert b"halogen!" == part.numpy().tobytes()
+    del part
+    gc.collect()
+    assert {} == mapping_of(path)
+
+
+def test_a_write_to_the_weights_is_a_segmentation_fault(tmp_path: Path) -> None:
+    """Nothing in the engine can change what others map."""
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(4096))
+    script = f"""
+import pathlib
+from services.engine.mapping import map_file
+map_file(pathlib.Path({str(path)!r}))[0] = 1
+"""
+    assert -11 == subprocess.run([sys.executable, "-c", script], check=False).returncode
+    assert bytes(4096) == path.read_bytes()
+
+
+def test_a_file_that_is_gone_is_worth_asking_the_loader_again(tmp_path: Path) -> None:
+    """Evicted between prepare and map: not a fault of the artifact."""
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        map_file(tmp_path / "gone")
+
+
+def test_a_file_other_than_the_verified_one_is_refused(artifacts: dict[str, Path]) -> None:
+    """The header's identity must be the loader's."""
+    other = dataclasses.replace(prepared(artifacts["grouped"]), identity="0" * 64)
+    with pytest.raises(CorruptData, match="not those that the loader verified"):
+        loading().load(other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 3}, r"tensor model.layers.2\S+ is missing"),
+        ({"num_hidden_layers": 1}, r"tensor model.layers.1\S+ belongs to no such model"),
+        ({"vocab_size": 511}, r"tensor model.embed_tokens.weight has shape"),
+        ({"tie_word_embeddings": True}, r"tensor lm_head.weight belongs to no such model"),
+    ],
+)
+def test_tensors_that_do_not_fit_the_config_are_refused_by_name(
+    changes: dict[str, object], message: str, artifacts: dict[str, Path]
+) -> None:
+    """Missing, left over and mis-shaped tensors are each told apart."""
+    good = prepared(artifacts["grouped"])
+    config = json.dumps(json.loads(good.config) | changes).encode()
+    with pytest.raises(CorruptData, match=message):
+        loading().load(dataclasses.replace(good, config=config))
+
+
+def test_what_the_engine_does_not_compute_is_refused_by_name(artifacts: dict[str, Path]) -> None:
+    """A scaled rotation would give other tokens, so it is no detail."""
+    good = prepared(artifacts["grouped"])
+    config = json.dumps(json.loads(good.config) | {"rope_scaling": {"rope_type": "llama3"}}).encode()
+    with pytest.raises(Unsupported, match="rotary"):
+        loading().load(dataclasses.replace(good, config=config))
+
+
+def test_float32_weights_are_not_copied_down_to_bfloat16(artifacts: dict[str, Path]) -> None:
+    """The one allowed copy is the one upwards."""
+    with pytest.raises(Unsupported, match="--dtype bfloat16"):
+        loading("bfloat16").load(prepared(artifacts["wide_heads"]))
+    assert torch.float32 == loading("auto").load(prepared(artifacts["wide_heads"]))._blocks.dtype
+    assert torch.float32 == loading("float32").load(prepared(artifacts["grouped"]))._blocks.dtype
