@@ -101,7 +101,7 @@ async def _show(stream: CompletionStream, *, as_json: bool) -> Completion:
         out.print(json.dumps(_facts(completion, timing), ensure_ascii=False), markup=False)
     else:
         out.print()
-        err.print(_summary(completion, timing), style="dim")
+        err.print(_summary(completion, timing), style="dim", markup=False)
     return completion
 
 
