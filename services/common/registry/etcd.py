@@ -134,7 +134,8 @@ class EtcdStore:
             async with background(self._keep_alive(lease, granted.TTL)):
                 yield lease
         finally:
-            await self._revoke(lease)
+            if not lease.lost.is_set():  # else a successor may already hold its keys, or shall without a gap
+                await self._revoke(lease)
 
     async def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
         backoff, keys = Backoff(), KeyRange.under(self._full(prefix))

@@ -114,12 +114,20 @@ async def test_a_watch_waits_for_an_etcd_that_is_not_there_yet(
 
 
 async def test_a_lease_is_lost_when_etcd_stays_away(own_etcd: EtcdServer, stores: Stores) -> None:
-    """Without a renewal for its whole time the holder knows that its keys are gone."""
-    store = stores.open(own_etcd.endpoint, timeout_s=0.5)
-    await insist(lambda: store.put("a", b"1"))
-    async with store.lease(1) as lease:
-        own_etcd.kill()
-        await lease.lost.wait()
+    """Unrenewed for its whole time it counts as lost, and it is not revoked: its key passes on without a gap."""
+    store, follower = stores.open(own_etcd.endpoint, timeout_s=0.5), Follower()
+    async with background(follower.follow(store)):
+        async with store.lease(2) as lease:
+            await store.put("w/a", b"1", lease.id)
+            own_etcd.kill()
+            await lease.lost.wait()
+            own_etcd.start()
+            await insist(lambda: store.get("w/a"))
+        async with store.lease(5) as successor:
+            await store.put("w/a", b"2", successor.id)
+            await store.put("w/end", b"x")
+            await follower.ended.wait()
+            assert [b"1", b"2", b"x"] == [change.value for change in follower.changes]
 
 
 async def test_a_dead_endpoint_is_passed_over(
