@@ -1,0 +1,278 @@
+"""Generations: which artifacts an engine holds, from a target in the registry to the last page given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from services.common.background import background
+from services.common.errors import CorruptData, HalogenError, InternalError, PreconditionFailed, Unavailable
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.records import GenerationRecord, Serving, Target
+from services.common.registry.records import GenerationState as State
+from services.common.registry.view import View
+from services.engine.arena import Arena
+from services.engine.assignments import Assignments, Pair, ServedPairs
+from services.engine.engine import Engine
+from services.engine.generation import Generation
+from services.engine.generation_manager import GenerationManager
+from services.engine.loaded_model import PreparedArtifact
+from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, request
+
+OLD, NEW, THIRD = (ArtifactId(letter * 64) for letter in "abc")
+MODEL, STABLE, CANARY = ModelName("m"), Cohort.STABLE, Cohort.CANARY
+
+
+class FakeLoader:
+    """Prepares at once, unless told to fail or to wait."""
+
+    def __init__(self) -> None:
+        self.asked: list[ArtifactId] = []
+        self.failures: dict[ArtifactId, list[HalogenError]] = {}
+        self.held: dict[ArtifactId, asyncio.Event] = {}
+
+    async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
+        self.asked.append(artifact_id)
+        if artifact_id in self.held:
+            await self.held[artifact_id].wait()
+        if failures := self.failures.get(artifact_id):
+            raise failures.pop(0)
+        return PreparedArtifact(artifact_id=artifact_id, weights=None, identity="", config=b"")  # type: ignore[arg-type]
+
+
+class World:
+    """A manager on an in-memory registry, and what it has told."""
+
+    def __init__(self, ticket_ttl_s: float, serves: tuple[str, ...]) -> None:
+        self.store = MemoryStore()
+        self.loader = FakeLoader()
+        self.engine = Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=64, max_batch=8, check_every_step=True)
+        self.models: dict[ArtifactId, CountingModel] = {}
+        self.records: tuple[GenerationRecord, ...] = ()
+        self.history: list[dict[ArtifactId, State]] = []
+        self._moved = asyncio.Event()
+        self._revision = itertools.count(1)
+        self.manager = GenerationManager(
+            engine=self.engine,
+            loader=self.loader,
+            load=self._load,  # type: ignore[arg-type]
+            assignments=Assignments(ServedPairs.parse(serves)),
+            ticket_ttl_s=ticket_ttl_s,
+            changed=self._on_change,
+        )
+
+    def _load(self, prepared: PreparedArtifact) -> CountingModel:
+        return self.models.setdefault(prepared.artifact_id, CountingModel())
+
+    def _on_change(self, records: tuple[GenerationRecord, ...]) -> None:
+        self.records = records
+        self.history.append({record.artifact_id: record.state for record in records})
+        self._moved.set()
+
+    async def until(self, condition: Callable[[dict[ArtifactId, State]], bool]) -> None:
+        """Returns when the records fulfil the condition."""
+        async with asyncio.timeout(10):
+            while not condition({record.artifact_id: record.state for record in self.records}):
+                self._moved.clear()
+                await self._moved.wait()
+
+    async def target(
+        self, artifact: ArtifactId, cohort: Cohort = STABLE, model: ModelName = MODEL
+    ) -> Revision:
+        revision = Revision(next(self._revision))
+        record = Target(revision=revision, artifact_id=artifact, who="test", why="")
+        await self.store.put(keys.target(model, cohort), record.encode())
+        return revision
+
+    async def serve(self, artifact: ArtifactId, revision: Revision, cohort: Cohort = STABLE) -> None:
+        record = Serving(revision=revision, artifact_id=artifact)
+        await self.store.put(keys.serving(MODEL, cohort), record.encode())
+
+
+@contextlib.asynccontextmanager
+async def world(ticket_ttl_s: float = 0.02, serves: tuple[str, ...] = ()) -> AsyncIterator[World]:
+    made = World(ticket_ttl_s, serves)
+    async with (
+        made.engine,
+        View(made.store, keys.TARGETS, Target) as targets,
+        View(made.store, keys.SERVING, Serving) as serving,
+        background(made.manager.follow(targets, serving)),
+    ):
+        yield made
+
+
+async def test_a_target_is_loaded_warmed_up_and_active() -> None:
+    """The states come in order, the warm-up runs a prefill and a decode, and requests may come in."""
+    async with world() as it:
+        revision = await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        assert [State.FETCHING, State.WARMING, State.ACTIVE] == list(
+            dict.fromkeys(h[OLD] for h in it.history if h)
+        )
+        assert [2, 1] == [len(step.token_ids) for step in it.models[OLD].steps]
+        assert it.manager.is_ready
+        assert [(MODEL, STABLE, revision, "")] == [
+            (r.model, r.cohort, r.revision, r.error) for r in it.records
+        ]
+        async with it.engine.run(it.manager.get(OLD), request(max_tokens=1)) as stream:
+            assert 1 == len([piece async for piece in stream])
+
+
+async def test_the_old_generation_serves_until_the_new_one_does_and_its_tickets_have_expired() -> None:
+    """Load before unload: ACTIVE beside ACTIVE, then DRAINING once serving/ names the new one, then gone."""
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        revision = await it.target(NEW)
+        await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.ACTIVE})
+        await it.serve(NEW, revision)
+        await it.until(lambda states: states.get(OLD) is State.DRAINING)
+        it.manager.get(OLD)  # a ticket granted before may still come in
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+        with pytest.raises(PreconditionFailed) as refused:
+            it.manager.get(OLD)
+        assert "REVISION_RETIRED" == refused.value.reason
+
+
+async def test_a_running_request_keeps_its_generation() -> None:
+    """The drain outlasts the tickets while somebody still reads, and ends with him."""
+    async with world(ticket_ttl_s=0.001) as it:
+        gate = Gate()
+        gate.open(2)  # for the warm-up
+        it.models[OLD] = CountingModel(gate)
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        async with it.engine.run(it.manager.get(OLD), request(prompt=(1,), max_tokens=3)) as stream:
+            it.models[NEW] = CountingModel()
+            it.loader.held[NEW] = asyncio.Event()
+            revision = await it.target(NEW)
+            it.loader.held[NEW].set()
+            gate.open()
+            assert (2,) == (await anext(stream)).token_ids
+            gate.open()  # the new one's warm-up shares the thread
+            await it.serve(NEW, revision)
+            gate.open(10)
+            await it.until(lambda states: states.get(OLD) in {State.DRAINING, None})
+            assert [3, 4] == [token async for piece in stream for token in piece.token_ids]
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+
+
+async def test_an_artifact_that_cannot_be_loaded_leaves_the_old_one_serving() -> None:
+    """FAILED says why; publishing the old one again clears it away."""
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        it.loader.failures[NEW] = [CorruptData("block 3 of model.halogen does not match its digest")]
+        await it.target(NEW)
+        await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.FAILED})
+        assert ["block 3 of model.halogen does not match its digest"] == [
+            r.error for r in it.records if r.error
+        ]
+        it.manager.get(OLD)
+        back = await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        assert [back] == [r.revision for r in it.records]
+
+
+async def test_a_failed_artifact_is_tried_again_when_it_is_published_again() -> None:
+    """A higher revision of the same artifact is an operator's wish to try once more."""
+    async with world() as it:
+        it.loader.failures[OLD] = [CorruptData("torn")]
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.FAILED})
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        assert [OLD, OLD] == it.loader.asked
+
+
+async def test_a_loader_that_is_away_is_asked_again() -> None:
+    """Unavailable is no failure of the artifact; what it waits for is told."""
+    async with world() as it:
+        it.loader.failures[OLD] = [Unavailable("the loader is starting"), Unavailable("still")]
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        assert 3 == len(it.loader.asked)
+        assert State.FAILED not in {state for h in it.history for state in h.values()}
+
+
+async def test_a_load_that_nobody_waits_for_any_more_is_given_up() -> None:
+    """A newer target replaces one that is still being fetched."""
+    async with world() as it:
+        it.loader.held[OLD] = asyncio.Event()
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.FETCHING})
+        await it.target(NEW)
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+
+
+async def test_a_fresh_engine_loads_what_gateways_still_route_to() -> None:
+    """Restarted in the middle of a publish, it serves the old artifact beside the new target."""
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        it.loader.held[NEW] = asyncio.Event()
+        await it.target(NEW)
+        await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.FETCHING})
+
+
+async def test_a_rollback_takes_back_a_generation_that_is_still_draining() -> None:
+    """It need not be loaded again."""
+    async with world(ticket_ttl_s=60) as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        await it.serve(NEW, await it.target(NEW))
+        await it.until(lambda states: states.get(OLD) is State.DRAINING)
+        await it.target(OLD)
+        await it.until(lambda states: states.get(OLD) is State.ACTIVE)
+        assert [OLD, NEW] == it.loader.asked
+
+
+async def test_a_registry_that_forgets_changes_nothing() -> None:
+    """Deleted targets, and an outage, leave everything serving."""
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        await it.store.delete(keys.target(MODEL, STABLE))
+        await it.store.delete(keys.serving(MODEL, STABLE))
+        await it.target(NEW, cohort=CANARY)
+        await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.ACTIVE})
+
+
+async def test_an_engine_serves_only_its_pairs() -> None:
+    """`--serves m@canary` leaves stable and other models alone."""
+    async with world(serves=("m@canary",)) as it:
+        await it.target(OLD)
+        await it.target(THIRD, model=ModelName("other"))
+        await it.target(NEW, cohort=CANARY)
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+        assert [NEW] == it.loader.asked
+
+
+def test_serves_reads_models_and_cohorts() -> None:
+    """A model alone means both cohorts; nothing means everything; an unknown cohort is refused."""
+    pairs = [Pair(ModelName(m), c) for m in ("a", "b") for c in (STABLE, CANARY)]
+    assert pairs == [p for p in pairs if ServedPairs.parse(()).include(p)]
+    assert pairs[:2] + pairs[3:] == [p for p in pairs if ServedPairs.parse(("a", "b@canary")).include(p)]
+    with pytest.raises(ValueError, match="blue"):
+        ServedPairs.parse(("a@blue",))
+
+
+def test_a_generation_makes_legal_moves_only() -> None:
+    """Nothing skips its warm-up, nothing comes back from the dead, nobody's model is taken away."""
+    made = Generation(OLD, lambda: None)
+    with pytest.raises(InternalError, match="no way"):
+        made.advance(State.ACTIVE)
+    made.install(CountingModel())
+    for state in (State.WARMING, State.ACTIVE, State.DRAINING):
+        made.advance(state)
+    with made.use(), pytest.raises(InternalError, match="no way"):
+        made.advance(State.RETIRED)
+    made.advance(State.RETIRED)
+    assert made.model is None
+    with pytest.raises(InternalError, match="no way"):
+        made.advance(State.ACTIVE)
