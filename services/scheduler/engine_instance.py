@@ -113,7 +113,8 @@ class EngineInstance:
         self._settle_residents(snapshot.residents)
         self.ledger.rebuild(snapshot.arena_bytes, snapshot.tickets)
         self._observe()
-        self.advance(Contact.HEARD)
+        if self._contact is not Contact.HEARD:
+            self.advance(Contact.HEARD)
 
     def follow(self, delta: Delta) -> None:
         """Takes over what has changed.

@@ -122,9 +122,10 @@ class Engines:
             backoff.reset()
             self._changed(engines=True)
             async for event in events:
-                if isinstance(event, Snapshot):
-                    raise InternalError("a second snapshot on one stream")
-                instance.follow(event)
+                if isinstance(event, Snapshot):  # the stream fell behind
+                    instance.begin(event)
+                else:
+                    instance.follow(event)
                 self._changed(engines=bool(event.residents))
 
     def _changed(self, *, engines: bool) -> None:

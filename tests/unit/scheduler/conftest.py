@@ -90,6 +90,10 @@ class FakeEngine(EngineServiceServicer):
             del self.tickets[ticket_id]
         self._tell(delta=pb.OccupancyDelta(closed_ticket_ids=ticket_ids))
 
+    def begin_anew(self) -> None:
+        """Sends a fresh snapshot on every stream, as when one has fallen behind."""
+        self._tell(snapshot=self._snapshot())
+
     def break_streams(self) -> None:
         """Ends every stream; the engine lives on."""
         for feed in self._feeds:

@@ -249,6 +249,22 @@ async def test_a_broken_stream_is_opened_anew_and_the_ledger_rebuilt(
     assert (await waiting).ticket.ticket_id
 
 
+async def test_a_second_snapshot_on_a_stream_replaces_the_first(
+    scheduler: Scheduler, make_engine: MakeEngine
+) -> None:
+    """An engine whose watcher fell behind begins anew: what it does not name any more is closed."""
+    engine = make_engine()
+    await engine.start()
+    await engine.watched.wait()
+    ticket = (await scheduler.GrantTicket(ask(10))).ticket
+    engine.redeem(ticket)
+    waiting = scheduler.GrantTicket(ask(10))
+    await until(scheduler, lambda state: state.queued_requests == 1)
+    engine.tickets.clear()
+    engine.begin_anew()
+    assert (await waiting).ticket.ticket_id
+
+
 async def test_an_engine_restarted_is_a_new_place(scheduler: Scheduler, make_engine: MakeEngine) -> None:
     """Tickets of the dead instance are forgotten, and new ones name its successor."""
     engine = make_engine()
