@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+from collections.abc import Callable
 from typing import Self
 
 from services.loader.place import Holding, Place, PlaceKind, Slot
@@ -17,11 +19,11 @@ class Reservation:
         huge_pages: Whether the file's pages are huge.
     """
 
-    def __init__(self, slot: Slot, sink: Sink, scope: contextlib.ExitStack, huge_pages: bool) -> None:
+    def __init__(self, slot: Slot, sink: Sink, mapping: SharedMapping | None = None) -> None:
         self._slot = slot
-        self._scope = scope
+        self._mapping = mapping
         self.sink = sink
-        self.huge_pages = huge_pages
+        self.huge_pages = mapping is not None and mapping.smaps().is_huge
 
     @classmethod
     def take(cls, place: Place, name: str, size_bytes: int) -> Self:
@@ -33,12 +35,13 @@ class Reservation:
         slot = place.reserve(name, size_bytes)
         try:
             if not place.kind.is_memory:
-                return cls(slot, FileSink(slot.descriptor), contextlib.ExitStack(), huge_pages=False)
+                return cls(slot, FileSink(slot.descriptor))
             with contextlib.ExitStack() as scope:
                 mapping = scope.enter_context(SharedMapping(slot.descriptor, size_bytes))
                 mapping.populate()
-                huge_pages = mapping.smaps().is_huge
-                return cls(slot, MappedSink(mapping), scope.pop_all(), huge_pages)
+                reservation = cls(slot, MappedSink(mapping), mapping)
+                scope.pop_all()
+                return reservation
         except BaseException:
             slot.discard()
             raise
@@ -48,9 +51,22 @@ class Reservation:
         return self._slot.kind
 
     def publish(self) -> Holding:
-        self._scope.close()
-        return self._slot.publish()
+        """Makes the file immutable; in memory it stays mapped here, read-only, until it is released."""
+        holding = self._slot.publish()
+        if self._mapping is None:
+            return holding
+        self._mapping.make_read_only()
+        return dataclasses.replace(holding, release=_both(holding.release, self._mapping.close))
 
     def discard(self) -> None:
-        self._scope.close()
+        if self._mapping is not None:
+            self._mapping.close()
         self._slot.discard()
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        first()
+        second()
+
+    return run

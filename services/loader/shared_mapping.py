@@ -14,6 +14,8 @@ from services.loader.smaps import Smaps, parse_smaps
 
 _MADV_POPULATE_WRITE: Final = 23  # linux/mman.h, since 5.14; Python 3.11 does not name it
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
 
 class SharedMapping:
     """MAP_SHARED over all of `descriptor`; a scope.
@@ -34,6 +36,9 @@ class SharedMapping:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.view.release()
         self._map.close()
 
@@ -57,9 +62,21 @@ class SharedMapping:
         except OSError:
             return  # a kernel without huge pages: the log says so from what smaps shows
 
+    def make_read_only(self) -> None:
+        """From here on a write, even a stray one of this process, is SIGSEGV.
+
+        The mapping stays for as long as its file is held, so that the kernel's books (smaps: Shared, Pss) show
+        an engine's pages as what they are, shared with the loader.
+        """
+        if _libc.mprotect(ctypes.c_void_p(self._address()), self._size_bytes, mmap.PROT_READ) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect")
+
     def smaps(self) -> Smaps:
         """What the kernel says of this mapping."""
+        return parse_smaps(Path("/proc/self/smaps").read_text(encoding="utf-8"), self._address())
+
+    def _address(self) -> int:
         anchor = ctypes.c_char.from_buffer(self._map)
         address = ctypes.addressof(anchor)
         del anchor  # an exported buffer would keep the map from closing
-        return parse_smaps(Path("/proc/self/smaps").read_text(encoding="utf-8"), address)
+        return address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +47,7 @@ class Cluster(NamedTuple):
     engine: str
     loader: str
     store: Path
+    pids: Callable[[], Mapping[str, int]]  # role to process id, as they are now
 
     def client(self) -> Client:
         return Client(self.gateway)
@@ -94,7 +95,7 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
         gateway = await start(
             serve_gateway, GatewayConfig(**base, scheduler=scheduler, loader=loader, **own["gateway"])
         )
-        yield Cluster(gateway, scheduler, engine, loader, home.store)
+        yield Cluster(gateway, scheduler, engine, loader, home.store, lambda: dict.fromkeys(own, os.getpid()))
 
 
 @contextlib.asynccontextmanager
@@ -121,7 +122,14 @@ async def processes(folder: Path, settings: Settings) -> AsyncIterator[Cluster]:
     flags = {role: _flags({**_QUIET.get(role, {}), **settings.get(role, {})}) for role in stack.USUAL_PORTS}
     flags["loader"] += ["--cache-dir", str(folder / "cache")]
     async with stack.Stack(home, addresses, _say, flags) as running, background(running.failed()):
-        yield Cluster(addresses.gateway, addresses.scheduler, addresses.engine, addresses.loader, home.store)
+        yield Cluster(
+            addresses.gateway,
+            addresses.scheduler,
+            addresses.engine,
+            addresses.loader,
+            home.store,
+            lambda: {child.name: child.pid for child in running.children if child.pid is not None},
+        )
 
 
 def _flags(fields: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,68 @@
+"""Weights are one file in memory: the loader writes it once, engines map it, nobody copies it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.scenarios import cluster
+from tests.scenarios.cluster import Cluster
+
+Start = Callable[..., Any]
+
+
+def mappings(pid: int, inode: int) -> list[dict[str, int]]:
+    """The smaps entries, in KiB, of a process's mappings of the file with that inode."""
+    found: list[dict[str, int]] = []
+    ours = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            permissions, _, _, number = line.split(maxsplit=5)[1:5]
+            ours = int(number) == inode
+            if ours:
+                found.append({"writable": int("w" in permissions), "shared": int("s" in permissions)})
+        elif ours and (size := re.fullmatch(r"(\w+):\s+(\d+) kB", line)):
+            found[-1][size[1]] = int(size[2])
+    return found
+
+
+async def test_the_engine_uses_the_loaders_own_file(start: Start, three_blocks: Path) -> None:
+    """The engine's mapping is of the loader's file: shared, read-only, resident, with no private page."""
+    system: Cluster = await start("processes")
+    await system.publish("m", three_blocks)
+    async with system.client() as client:
+        await client.generate([3, 4, 5], max_tokens=4, ignore_eos=True).complete()
+    [weights] = weights_of_loader(system.pids()["loader"])
+    inode, size = weights.stat().st_ino, weights.stat().st_size
+    [mapping] = mappings(system.pids()["engine"], inode)
+    print("smaps of the engine's weights, KiB:", mapping)
+    shared = mapping["Shared_Clean"] + mapping["Shared_Dirty"]
+    assert (0, 1) == (mapping["writable"], mapping["shared"])
+    assert (0, 0, 0) == (mapping["Private_Clean"], mapping["Private_Dirty"], mapping["Anonymous"])
+    assert size // 1024 - 4096 <= shared == mapping["Rss"]
+
+
+async def test_nothing_stays_in_memory_when_the_system_ends(
+    start: Start, three_blocks: Path, tmp_path: Path
+) -> None:
+    """Every directory that a loader made in shared memory goes with it."""
+    async with cluster.processes(tmp_path, {}) as system:
+        await system.publish("m", three_blocks)
+        [weights] = weights_of_loader(system.pids()["loader"])
+        assert weights.exists()
+    assert not weights.exists()
+    assert not weights.parent.exists()
+
+
+def weights_of_loader(pid: int) -> list[Path]:
+    """Files of weights below the directories that the loader owns, found through its open directory locks."""
+    folders = {entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+    return sorted(
+        path
+        for folder in folders
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if path.stat().st_size > 1 << 20
+    )
