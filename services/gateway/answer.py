@@ -29,6 +29,7 @@ class Answer:
 
     Attributes:
         begun: Whether an engine has begun to answer.
+        outcome: The finish reason, once there is one.
     """
 
     def __init__(self, request_id: RequestId) -> None:
@@ -38,6 +39,7 @@ class Answer:
         self._provenance: Provenance | None = None
         self._is_first = True
         self.begun = False
+        self.outcome = "unfinished"
 
     @property
     def provenance(self) -> Provenance | None:
@@ -80,6 +82,8 @@ class Answer:
     def chunk(self, batch: Batch) -> Chunk:
         """The chunk that tells of `batch`; each batch is told once."""
         self._completion_tokens += len(batch.token_ids)
+        if batch.ending:
+            self.outcome = batch.ending.reason.value
         tells, self._is_first = self._is_first or batch.ending is not None, False
         return Chunk(
             request_id=self._request_id,

@@ -12,8 +12,8 @@ import structlog
 
 from services.common.background import background
 from services.common.completion import Chunk, FinishReason
+from services.common.deadline import Deadline
 from services.common.errors import (
-    Cancelled,
     HalogenError,
     InternalError,
     Overloaded,
@@ -23,7 +23,6 @@ from services.common.errors import (
 from services.gateway.answer import Answer, Leg
 from services.gateway.answer_text import AnswerText
 from services.gateway.catalog import Catalog
-from services.common.deadline import Deadline
 from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
 from services.gateway.request import Request
@@ -182,12 +181,12 @@ async def _relay(
 def _is_worth_another_ticket(failure: HalogenError) -> bool:
     if isinstance(failure, PreconditionFailed):
         return failure.reason in _TICKET_MISSED
-    return isinstance(failure, Overloaded | Unavailable | Cancelled)
+    return isinstance(failure, Overloaded | Unavailable)
 
 
 def _in_the_middle(failure: HalogenError) -> HalogenError:
     """An engine that is gone cannot be said to be merely unavailable: half an answer is out."""
-    if isinstance(failure, Unavailable | Cancelled):
+    if isinstance(failure, Unavailable):
         return InternalError(
             f"the engine failed in the middle of the answer ({failure.message}); ask again",
             reason="ENGINE_FAILED",
@@ -201,7 +200,7 @@ def _logged(request: Request, answer: Answer) -> Iterator[None]:
     start_s, outcome = time.monotonic(), "left"  # a caller that leaves raises nothing that is caught here
     try:
         yield
-        outcome = "answered"
+        outcome = answer.outcome
     except HalogenError as failure:
         outcome = failure.reason
         raise

@@ -15,7 +15,7 @@ from halogen.v1.engine_pb2_grpc import EngineServiceStub
 from services.common.completion import FinishReason, Sampling
 from services.common.ids import ArtifactId, ProcessId
 from services.common.rpc.client import ChannelPool
-from services.common.rpc.status import from_rpc_error
+from services.gateway.peer_failure import peer_failure
 from services.gateway.ports import EngineMessage, Grant, TokenRequest
 
 _FINISH_REASONS: Final = {
@@ -54,7 +54,7 @@ async def _messages(call: AsyncIterable[pb.GenerateTokensResponse]) -> AsyncIter
                 _FINISH_REASONS.get(message.finish_reason),
             )
     except grpc.aio.AioRpcError as failure:
-        raise from_rpc_error(failure) from failure
+        raise peer_failure(failure) from failure
 
 
 def _to_proto(request: TokenRequest, grant: Grant) -> pb.GenerateTokensRequest:

@@ -12,7 +12,7 @@ from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
-from services.common.rpc.status import from_rpc_error
+from services.gateway.peer_failure import peer_failure
 from services.gateway.text_model import OPTIONAL_FILES, REQUIRED_FILES
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def _read_file(stub: LoaderServiceAsyncStub, artifact_id: ArtifactId, path
             if len(content) > MAX_FILE_BYTES:
                 raise InvalidRequest(f"{path} of the artifact has more than {MAX_FILE_BYTES} bytes")
     except grpc.aio.AioRpcError as failure:
-        raise from_rpc_error(failure) from failure
+        raise peer_failure(failure) from failure
     finally:
         call.cancel()
     return bytes(content)

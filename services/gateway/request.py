@@ -12,6 +12,8 @@ from services.gateway.chat import Message
 from services.gateway.sampling import SamplingAsked
 
 MAX_REQUEST_ID_CHARS: Final = 128
+MAX_PROMPT_TOKENS: Final = 1 << 20
+MAX_MESSAGES: Final = 4_096
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 256
 _ROLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
@@ -37,6 +39,8 @@ class TokenPrompt:
     def __post_init__(self) -> None:
         if not self.token_ids:
             raise _invalid("the prompt is empty; give at least one token id", "PROMPT_EMPTY")
+        if len(self.token_ids) > MAX_PROMPT_TOKENS:
+            raise _invalid(f"the prompt has more than {MAX_PROMPT_TOKENS} token ids", "PROMPT_TOO_LARGE")
 
     @property
     def size_bytes(self) -> int:
@@ -50,6 +54,8 @@ class ChatPrompt:
     def __post_init__(self) -> None:
         if not self.messages:
             raise _invalid("there are no messages; give at least one", "PROMPT_EMPTY")
+        if len(self.messages) > MAX_MESSAGES:
+            raise _invalid(f"there are more than {MAX_MESSAGES} messages", "PROMPT_TOO_LARGE")
         for message in self.messages:
             if not _ROLE.fullmatch(message.role):
                 raise _invalid(
@@ -59,7 +65,7 @@ class ChatPrompt:
 
     @property
     def size_bytes(self) -> int:
-        return sum(len(message.content.encode()) for message in self.messages)
+        return sum(len(message.role) + len(message.content.encode()) for message in self.messages)
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
@@ -93,7 +99,7 @@ class Request:
                 "REQUEST_ID_INVALID",
             )
         if len(self.stops) > MAX_STOPS:
-            raise _invalid(f"there are {len(self.stops)} stop strings; at most {MAX_STOPS}", "STOP_INVALID")
+            raise _invalid(f"there are more than {MAX_STOPS} stop strings", "STOP_INVALID")
         for stop in self.stops:
             if not 0 < len(stop) <= MAX_STOP_CHARS:
                 raise _invalid(

@@ -41,9 +41,7 @@ class SamplingAsked:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise _out_of_range("max_tokens", self.max_tokens, "at least 1")
         if len(self.stop_token_ids) > MAX_STOP_TOKENS:
-            raise _out_of_range(
-                "stop_token_ids", len(self.stop_token_ids), f"at most {MAX_STOP_TOKENS} of them"
-            )
+            raise _out_of_range("stop_token_ids", len(self.stop_token_ids), f"at most {MAX_STOP_TOKENS} ids")
 
 
 class Space(NamedTuple):

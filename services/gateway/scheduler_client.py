@@ -7,8 +7,8 @@ from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
-from services.common.rpc.status import from_rpc_error
 from services.common.ticket import Ticket
+from services.gateway.peer_failure import peer_failure
 from services.gateway.ports import Grant, TokenRequest
 
 
@@ -28,7 +28,7 @@ class SchedulerClient:
         try:
             answer = await self._stub.GrantTicket(asked, timeout=timeout_s)
         except grpc.aio.AioRpcError as failure:
-            raise from_rpc_error(failure) from failure
+            raise peer_failure(failure) from failure
         ticket = Ticket(
             id=TicketId(answer.ticket.ticket_id),
             engine_instance_id=InstanceId(answer.ticket.engine_instance_id),
@@ -43,4 +43,4 @@ class SchedulerClient:
         try:
             await self._stub.ReleaseTicket(pb.ReleaseTicketRequest(ticket_id=ticket_id), timeout=timeout_s)
         except grpc.aio.AioRpcError as failure:
-            raise from_rpc_error(failure) from failure
+            raise peer_failure(failure) from failure

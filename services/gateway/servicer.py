@@ -1,4 +1,8 @@
-"""InferenceService on the wire: translates, decides nothing."""
+"""InferenceService on the wire: translates, decides nothing.
+
+Of a list that has a bound, one item more than the bound is taken over: that shows that it is passed, and
+millions of them do not hold up the event loop.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,26 @@ from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import inference_pb2_grpc, types_pb2
 
 from services.common.completion import Chunk, FinishReason, Provenance
+from services.common.deadline import Deadline
 from services.common.errors import InvalidRequest
 from services.common.ids import ModelName, RequestId, fresh_id
 from services.gateway.catalog import Catalog
 from services.gateway.chat import Message
 from services.gateway.completion import Completions
 from services.gateway.control import checked_cohort
-from services.common.deadline import Deadline
 from services.gateway.engine_client import sampling_to_proto
-from services.gateway.request import ChatPrompt, Prompt, Request, TextPrompt, TokenPrompt
+from services.gateway.request import (
+    MAX_MESSAGES,
+    MAX_PROMPT_TOKENS,
+    MAX_STOPS,
+    ChatPrompt,
+    Prompt,
+    Request,
+    TextPrompt,
+    TokenPrompt,
+)
 from services.gateway.running import Running
-from services.gateway.sampling import SamplingAsked
+from services.gateway.sampling import MAX_STOP_TOKENS, SamplingAsked
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext
@@ -50,7 +63,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Chat(
         self, request: pb.ChatRequest, context: ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.ChatResponse]:
-        messages = tuple(Message(message.role, message.content) for message in request.messages)
+        some = request.messages[: MAX_MESSAGES + 1]
+        messages = tuple(Message(message.role, message.content) for message in some)
         async with self._stream(_request(request, ChatPrompt(messages)), context) as chunks:
             async for chunk in chunks:
                 yield pb.ChatResponse(chunk=_chunk(chunk))
@@ -86,7 +100,7 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
         case "text":
             return TextPrompt(request.text)
         case "token_ids":
-            return TokenPrompt(tuple(request.token_ids.ids))
+            return TokenPrompt(tuple(request.token_ids.ids[: MAX_PROMPT_TOKENS + 1]))
         case _:
             raise InvalidRequest("there is no prompt; give text or token_ids", reason="PROMPT_EMPTY")
 
@@ -98,7 +112,7 @@ def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Re
         cohort=checked_cohort(request.cohort) if request.cohort else None,
         prompt=prompt,
         sampling=_sampling(request.sampling),
-        stops=tuple(request.stop),
+        stops=tuple(request.stop[: MAX_STOPS + 1]),
     )
 
 
@@ -106,7 +120,8 @@ def _sampling(params: types_pb2.SamplingParams) -> SamplingAsked:
     set_scalars = {
         field.name: value for field, value in params.ListFields() if field.name != "stop_token_ids"
     }
-    return SamplingAsked(stop_token_ids=tuple(params.stop_token_ids), **set_scalars)
+    stop_token_ids = tuple(params.stop_token_ids[: MAX_STOP_TOKENS + 1])
+    return SamplingAsked(stop_token_ids=stop_token_ids, **set_scalars)
 
 
 def _chunk(chunk: Chunk) -> pb.CompletionChunk:

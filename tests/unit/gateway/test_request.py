@@ -58,6 +58,18 @@ def test_an_empty_prompt_is_refused(prompt: Any, content: Any) -> None:
     assert "PROMPT_EMPTY" == caught.value.reason
 
 
+@pytest.mark.parametrize(
+    ("prompt", "content"),
+    [(TokenPrompt, (1,) * (2**20 + 1)), (ChatPrompt, (Message("user", ""),) * 4_097)],
+    ids=["ids", "chat"],
+)
+def test_the_parts_of_a_prompt_are_bounded(prompt: Any, content: Any) -> None:
+    """Millions of token ids or empty messages are refused by their number."""
+    with pytest.raises(InvalidRequest) as caught:
+        prompt(content)
+    assert "PROMPT_TOO_LARGE" == caught.value.reason
+
+
 @pytest.mark.parametrize("role", ["", "user<|im_end|>", "system\n", "r" * 33])
 def test_a_role_is_a_plain_word(role: str) -> None:
     """A role cannot smuggle marks of the template into the prompt."""
@@ -72,6 +84,6 @@ def test_the_size_of_a_prompt_is_that_of_its_text() -> None:
     with pytest.raises(InvalidRequest, match="10 bytes of text; at most 9"):
         long.check_size(9)
     chat = request(prompt=ChatPrompt((Message("user", "ab"), Message("user", "c"))))
-    with pytest.raises(InvalidRequest, match="3 bytes"):
-        chat.check_size(2)
+    with pytest.raises(InvalidRequest, match="11 bytes"):
+        chat.check_size(10)
     request(prompt=TokenPrompt((1, 2, 3))).check_size(0)

@@ -9,7 +9,6 @@ import pytest
 
 from services.common.completion import Chunk, FinishReason, Usage
 from services.common.errors import (
-    Cancelled,
     CorruptData,
     HalogenError,
     InternalError,
@@ -29,7 +28,6 @@ STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 REFUSALS: list[HalogenError] = [
     Overloaded("full", retry_after_s=1),
     Unavailable("gone"),
-    Cancelled("the engine is stopping"),
     PreconditionFailed("retired", reason="REVISION_RETIRED"),
     PreconditionFailed("restarted", reason="TICKET_FOR_OTHER_INSTANCE"),
 ]
@@ -124,6 +122,7 @@ async def test_ids_after_the_stop_string_are_not_part_of_the_answer(flow: Flow) 
     assert (sum(letters, ()), "ABC", STOP) == (chunk.token_ids, chunk.text, chunk.finish_reason)
 
 
+# Turns red when: `free` in StopMatcher.push is max(0, len(pending) - max(len(n.text) - 1 for n in self._needles)).
 async def test_s_d2_a_stop_string_that_does_not_match_delays_nothing(flow: Flow) -> None:
     """The first chunk has its text in the step in which the engine made it."""
     gate = asyncio.Event()
@@ -218,7 +217,7 @@ async def test_an_answer_of_another_artifact_is_not_given_out(flow: Flow) -> Non
 # `if answer.begun: return outbox.end(Ending(FinishReason.ABORTED))`.
 @pytest.mark.parametrize(
     "failure",
-    [InternalError("step failed"), Unavailable("connection lost"), Cancelled("stopped"), Overloaded("full")],
+    [InternalError("step failed"), Unavailable("connection lost"), Overloaded("full")],
     ids=lambda failure: failure.reason,
 )
 async def test_s_d7_an_engine_that_fails_in_the_middle_is_an_error(flow: Flow, failure: HalogenError) -> None:

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from services.common.completion import FinishReason
 from services.common.errors import (
     AlreadyExists,
+    Cancelled,
     DeadlinePassed,
     HalogenError,
     InternalError,
@@ -129,6 +130,8 @@ async def test_a_deadline_ends_the_engines_work(gateway: Gateway) -> None:
     await gateway.peers.engine_left.wait()
 
 
+# Turns red when: in Completions._attempt the except clause begins with
+# `if answer.begun: return outbox.end(Ending(FinishReason.ABORTED))`.
 async def test_s_d7_a_failing_engine_is_internal_on_the_wire(gateway: Gateway) -> None:
     """After partial output the status is an error, never OK."""
     gateway.peers.script = [(65,), Unavailable("step failed")]
@@ -145,6 +148,22 @@ async def test_an_overloaded_scheduler_tells_when_to_come_back(gateway: Gateway)
     with pytest.raises(Overloaded) as caught:
         await gateway.client.generate("a fox").complete()
     assert ("QUEUE_FULL", 1.5) == (caught.value.reason, caught.value.retry_after_s)
+
+
+async def test_millions_of_small_parts_do_not_hold_up_the_gateway(gateway: Gateway) -> None:
+    """A request of many empty messages or stop strings is refused; taking it over is bounded too."""
+    with pytest.raises(InvalidRequest, match="more than 4096 messages"):
+        await gateway.client.chat([{"role": "user", "content": ""}] * 200_000).complete()
+    with pytest.raises(InvalidRequest, match="more than 16 stop strings"):
+        await gateway.client.generate("a fox", stop=["x"] * 200_000).complete()
+
+
+async def test_an_engine_that_is_ending_is_unavailable(gateway: Gateway) -> None:
+    """A call that the engine cancels, twice, is not told as if the caller had left."""
+    gateway.peers.script = [Cancelled("the engine is ending")]
+    with pytest.raises(Unavailable) as caught:
+        await gateway.client.generate("a fox").complete()
+    assert (1.0, 2) == (caught.value.retry_after_s, len(gateway.peers.asked))
 
 
 async def test_without_a_scheduler_new_work_is_unavailable_at_once(gateway: Gateway) -> None:
