@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -19,6 +20,9 @@ from services.common.registry.etcd_wire import Access, EtcdWire
 from services.common.registry.memory import MemoryStore
 from services.common.registry.store import Store
 
+# Should the test run be killed, no server outlives it.
+DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -32,7 +36,8 @@ class EtcdServer:
     def __init__(self, directory: Path, extra: Sequence[str] = ()) -> None:
         self.port = free_port()
         self.endpoint = f"127.0.0.1:{self.port}"
-        self._argv = [*command(directory / "data", self.port, free_port()), "--unsafe-no-fsync", *extra]
+        etcd = command(directory / "data", self.port, free_port())
+        self._argv = [*DIE_WITH_PARENT, *etcd, "--unsafe-no-fsync", *extra]
         self._process: subprocess.Popen[bytes] | None = None
 
     def speak_tls(self) -> None:
