@@ -17,6 +17,7 @@ from services.common.ids import ArtifactId, ProcessId
 from services.common.rpc.client import ChannelPool
 from services.gateway.peer_failure import peer_failure
 from services.gateway.ports import EngineMessage, Grant, TokenRequest
+from services.gateway.request import MAX_REQUEST_ID_CHARS
 
 _FINISH_REASONS: Final = {
     types_pb2.FINISH_REASON_STOP: FinishReason.STOP,
@@ -60,10 +61,16 @@ async def _messages(call: AsyncIterable[pb.GenerateTokensResponse]) -> AsyncIter
 def _to_proto(request: TokenRequest, grant: Grant) -> pb.GenerateTokensRequest:
     return pb.GenerateTokensRequest(
         ticket=_ticket(grant),
-        request_id=request.request_id,
+        request_id=_name_at_engine(request, grant),
         prompt_token_ids=request.prompt_token_ids,
         sampling=sampling_to_proto(request.sampling),
     )
+
+
+def _name_at_engine(request: TokenRequest, grant: Grant) -> str:
+    """The request's id and its ticket's: ids are unique per gateway, and free here before an engine has cleaned up."""
+    ticket_id = f"/{grant.ticket.id}"
+    return request.request_id[: MAX_REQUEST_ID_CHARS - len(ticket_id)] + ticket_id
 
 
 def _ticket(grant: Grant) -> types_pb2.Ticket:

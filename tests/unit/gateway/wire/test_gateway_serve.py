@@ -220,6 +220,13 @@ async def test_an_id_in_use_is_refused(gateway: Gateway) -> None:
     assert FinishReason.LENGTH == [chunk async for chunk in stream][-1].finish_reason
 
 
+async def test_an_engine_never_sees_an_id_twice(gateway: Gateway) -> None:
+    """An id may be used again before an engine has cleaned up, and by another gateway: the ticket tells them apart."""
+    await gateway.client.generate("a fox", request_id="r").complete()
+    await gateway.client.generate("a fox", request_id="r" * 128).complete()
+    assert ["r/t", "r" * 126 + "/t"] == [asked.request_id for asked in gateway.peers.asked]
+
+
 async def test_a_gateway_that_ends_finishes_what_runs(gateway: Gateway) -> None:
     """New calls are turned away, the running answer is whole, the record is gone."""
     gate = asyncio.Event()
