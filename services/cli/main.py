@@ -111,6 +111,7 @@ def generate(
     seed: SeedOption = None,
     stop: StopOption = None,
     timeout: TimeoutOption = None,
+    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Continue a text."""
@@ -118,7 +119,7 @@ def generate(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
-    asyncio.run(ask.generate(_gateway(address), text, asking, as_json=as_json))
+    asyncio.run(ask.generate(_gateway(address, home), text, asking, as_json=as_json))
 
 
 @app.command()
@@ -136,6 +137,7 @@ def chat(
     seed: SeedOption = None,
     stop: StopOption = None,
     timeout: TimeoutOption = None,
+    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a question, or talk."""
@@ -144,9 +146,9 @@ def chat(
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:
-        asyncio.run(ask.chat(_gateway(address), [*begun, ask.user(message)], asking, as_json=as_json))
+        asyncio.run(ask.chat(_gateway(address, home), [*begun, ask.user(message)], asking, as_json=as_json))
     else:
-        asyncio.run(ask.converse(_gateway(address), begun, asking))
+        asyncio.run(ask.converse(_gateway(address, home), begun, asking))
 
 
 @app.command("convert")

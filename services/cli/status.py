@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from google.protobuf.json_format import MessageToJson
+import json
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from rich.table import Table
@@ -12,15 +15,27 @@ from services.cli.console import out
 
 def show(status: pb.Status, *, as_json: bool) -> None:
     if as_json:
-        out.print(
-            MessageToJson(
-                status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-            ),
-            markup=False,
-        )
+        out.print(json.dumps(_as_json(status), indent=2), markup=False)
         return
     out.print(_models(status))
     out.print(_processes(status))
+
+
+def _as_json(status: pb.Status) -> dict[str, Any]:
+    fields = MessageToDict(
+        status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return {name: [_numbers(each) for each in value] for name, value in fields.items()}
+
+
+def _numbers(value: Any) -> Any:
+    """Revisions as numbers: proto3's JSON writes 64-bit integers as text."""
+    match value:
+        case dict():
+            return {k: int(v) if k.endswith("revision") else _numbers(v) for k, v in value.items()}
+        case list():
+            return [_numbers(each) for each in value]
+    return value
 
 
 def _models(status: pb.Status) -> Table:

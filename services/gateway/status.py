@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from services.common.background import background
 from services.common.ids import ArtifactId, ModelName
 from services.common.registry import keys
 from services.common.registry.records import (
@@ -89,10 +90,10 @@ class StatusViews:
     async def changes(self) -> AsyncGenerator[Status, None]:
         """A reading at once, and another after every change, coalesced."""
         changed = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            views: tuple[View[Any], ...] = (self._targets, self._serving, *self._own)
+        views: tuple[View[Any], ...] = (self._targets, self._serving, *self._own)
+        async with AsyncExitStack() as scope:
             for view in views:
-                group.create_task(_pump(view.changes(), changed))
+                await scope.enter_async_context(background(_pump(view.changes(), changed)))
             while True:
                 await changed.wait()
                 changed.clear()

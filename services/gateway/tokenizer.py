@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from tokenizers import Tokenizer  # type: ignore[import-untyped]  # it ships stubs without the marker
+from tokenizers import Tokenizer
 
 from services.common.errors import CorruptData
 from services.gateway.decoder import Decoder

@@ -94,7 +94,7 @@ async def test_a_client_without_stubs_lists_and_calls(
             method = DescriptorPool(database).FindServiceByName("halogen.v1.InferenceService").methods[0]
             request = message_factory.GetMessageClass(method.input_type)()
             json_format.ParseDict({"text": STORY, "sampling": {"max_tokens": 4}}, request)
-            call = channel.unary_stream(
+            call: Any = channel.unary_stream(
                 f"/{method.containing_service.full_name}/{method.name}",
                 request_serializer=lambda message: message.SerializeToString(),
                 response_deserializer=message_factory.GetMessageClass(method.output_type).FromString,

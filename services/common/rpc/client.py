@@ -35,8 +35,3 @@ class ChannelPool:
         if address not in self._channels:
             self._channels[address] = connect(address)
         return self._channels[address]
-
-    async def retain(self, addresses: set[str]) -> None:
-        """Closes channels to all but `addresses`; calls under way on them finish first."""
-        for address in self._channels.keys() - addresses:
-            await self._channels.pop(address).close(grace=None)

@@ -19,6 +19,8 @@ _MESSAGE_LIMITS: Final[Options] = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
 ]
+# A probe of the bandwidth would grow the window of a reader that does not read to thousands of messages.
+_FLOW_CONTROL: Final[Options] = [("grpc.http2.bdp_probe", 0)]
 _KEEPALIVE: Final[Options] = [
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -29,6 +31,7 @@ _KEEPALIVE: Final[Options] = [
 SERVER_OPTIONS: Final[Options] = [
     *_MESSAGE_LIMITS,
     *_KEEPALIVE,
+    *_FLOW_CONTROL,
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # two servers on one port is a fault to be seen, not a feature
@@ -36,6 +39,7 @@ SERVER_OPTIONS: Final[Options] = [
 CLIENT_OPTIONS: Final[Options] = [
     *_MESSAGE_LIMITS,
     *_KEEPALIVE,
+    *_FLOW_CONTROL,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers  # type: ignore[import-untyped]
+from tokenizers import Tokenizer, decoders, models, normalizers
 
 STORIES = Path(__file__).parents[2] / "models" / "stories-v1"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders  # type: ignore[import-untyped]
+from tokenizers import Tokenizer, decoders
 
 from services.common.errors import Unsupported
 from services.gateway.decoder import Decoder

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tokenizers import Tokenizer, processors  # type: ignore[import-untyped]
+from tokenizers import Tokenizer, processors
 
 from services.common.errors import CorruptData
 from services.gateway.tokenizer import LONG_TEXT, TextTokenizer

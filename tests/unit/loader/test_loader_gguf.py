@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import deserialize
-from tokenizers import Tokenizer  # type: ignore[import-untyped]  # it ships stubs without the marker
+from tokenizers import Tokenizer
 
 from services.common.errors import (
     AlreadyExists,

@@ -71,16 +71,6 @@ class EtcdServer:
         self.kill()
 
 
-@pytest.fixture
-async def no_leaked_tasks() -> AsyncIterator[None]:
-    """As for all tests, but gRPC's own tasks, which outlive a cancelled call by a moment, get that moment."""
-    before = asyncio.all_tasks()
-    yield
-    if left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        _, left = await asyncio.wait(left, timeout=1)
-    assert set() == left, "the test ends while tasks are running"
-
-
 @pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     """One etcd for all tests that neither kill nor configure it."""

@@ -204,13 +204,3 @@ async def scheduler(scheduling: Scheduling) -> AsyncIterator[SchedulerServiceAsy
     """A scheduler with usual settings."""
     async with scheduling() as channel:
         yield SchedulerServiceStub(channel)
-
-
-@pytest.fixture
-async def no_leaked_tasks() -> AsyncIterator[None]:
-    """As for all tests, but gRPC's own tasks, which outlive a cancelled call by a moment, get that moment."""
-    before = asyncio.all_tasks()
-    yield
-    if left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        _, left = await asyncio.wait(left, timeout=1)
-    assert set() == left, "the test ends while tasks are running"

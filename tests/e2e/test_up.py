@@ -1,0 +1,207 @@
+"""`halogen up` and `down`, as a person meets them: five processes, one answer, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.cli import demo
+
+HALOGEN = [sys.executable, "-m", "services.cli"]
+STORIES = Path(__file__).parents[1] / "models" / "stories-v1"
+ENVIRONMENT = {
+    **os.environ,
+    "HALOGEN_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HALOGEN_KV_ARENA_BYTES": str(64 << 20),
+}
+PATIENCE_S = 90
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "a home with spaces"
+    yield folder
+    halogen("down", "--home", str(folder))
+
+
+def halogen(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HALOGEN, *arguments],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def serve_stories(home: Path) -> list[str]:
+    return ["up", "--home", str(home), "--serve", str(STORIES), "--model", "stories"]
+
+
+@contextlib.contextmanager
+def foreground(home: Path) -> Iterator[subprocess.Popen[str]]:
+    """The launcher, once it says that it runs."""
+    with subprocess.Popen(
+        [*HALOGEN, *serve_stories(home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    ) as launcher:
+        assert launcher.stdout is not None
+        try:
+            for line in launcher.stdout:
+                if "Ctrl-C" in line:
+                    break
+            else:
+                assert launcher.stderr is not None
+                pytest.fail(launcher.stderr.read())
+            yield launcher
+        finally:
+            launcher.terminate()
+
+
+def children(pid: int) -> dict[str, int]:
+    """Names and ids of a launcher's child processes."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                argv = (entry / "cmdline").read_text().split("\0")
+                role = next((part for part in argv if part.startswith("services.")), "etcd")
+                found[role.removeprefix("services.")] = int(entry.name)
+    return found
+
+
+def await_end(pids: list[int]) -> None:
+    """Returns when all have ended; each is asked for by a descriptor, so no id can be mistaken for another's."""
+    for descriptor in pids:
+        ended, _, _ = select.select([descriptor], [], [], PATIENCE_S)
+        assert [descriptor] == ended
+        os.close(descriptor)
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").glob("halogen-*")}
+
+
+def test_ctrl_c_leaves_nothing_behind(home: Path) -> None:
+    """Five processes while it runs; none, and no shared memory, after."""
+    before = shared_memory()
+    with foreground(home) as launcher:
+        running = children(launcher.pid)
+        descriptors = [os.pidfd_open(pid) for pid in running.values()]
+        answer = halogen("generate", "Once upon a time", "--home", str(home), "--max-tokens", "5", "--json")
+        launcher.send_signal(signal.SIGINT)
+        assert 0 == launcher.wait(PATIENCE_S)
+    assert {"etcd", "loader", "engine", "scheduler", "gateway"} == running.keys()
+    assert 5 == len(json.loads(answer.stdout)["token_ids"])
+    await_end(descriptors)
+    assert before == shared_memory()
+
+
+def test_kill_9_of_the_launcher_leaves_nothing_behind(home: Path) -> None:
+    """The kernel tells the children; the loader takes its shared memory along."""
+    before = shared_memory()
+    with foreground(home) as launcher:
+        descriptors = [os.pidfd_open(pid) for pid in children(launcher.pid).values()]
+        assert 5 == len(descriptors)
+        launcher.kill()
+        await_end(descriptors)
+    assert before == shared_memory()
+
+
+@pytest.mark.parametrize("role", ["engine", "gateway", "scheduler", "loader", "etcd"])
+def test_a_killed_process_is_started_again(home: Path, role: str) -> None:
+    """kill -9 of any of the five: the system answers again, without a hand."""
+    ask = (
+        "generate",
+        "Once upon a time",
+        "--home",
+        str(home),
+        "--max-tokens",
+        "5",
+        "--json",
+        "--timeout",
+        "5",
+    )
+    with foreground(home) as launcher:
+        os.kill(children(launcher.pid)[role], signal.SIGKILL)
+        ends = time.monotonic() + PATIENCE_S
+        while (answer := halogen(*ask)).returncode != 0:
+            assert time.monotonic() < ends, answer.stderr
+    assert 5 == len(json.loads(answer.stdout)["token_ids"])
+
+
+def test_detached_it_returns_also_inside_a_substitution(home: Path) -> None:
+    """$(...) ends although the system runs on; a second `up` finds it; `down` ends it; a second `down` is no error."""
+    up = " ".join(f"'{part}'" for part in [*HALOGEN, *serve_stories(home), "--detach"])
+    script = f'said=$({up}); echo "returned: $said"'
+    first = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert "Once upon a time" in first.stdout.partition("returned:")[2]
+    second = halogen(*serve_stories(home), "--detach")
+    assert (0, True) == (second.returncode, "already runs" in second.stderr)
+    status = json.loads(halogen("status", "--home", str(home), "--json").stdout)
+    assert [("stories", 1)] == [(cohort["model"], cohort["serving_revision"]) for cohort in status["cohorts"]]
+    stopped = [halogen("down", "--home", str(home)) for _ in range(2)]
+    assert [(0, "stopped"), (0, "nothing runs")] == [
+        (each.returncode, each.stderr.strip()[: len(words)])
+        for each, words in zip(stopped, ("stopped", "nothing runs"), strict=True)
+    ]
+
+
+def test_taken_ports_give_way(home: Path, tmp_path: Path) -> None:
+    """Two systems run side by side, each from its own home."""
+    other = tmp_path / "other"
+    try:
+        for folder in (home, other):
+            assert 0 == halogen(*serve_stories(folder), "--detach").returncode
+        addresses = [
+            json.loads((folder / "run" / "state.json").read_text())["addresses"] for folder in (home, other)
+        ]
+        assert not set(addresses[0].values()) & set(addresses[1].values())
+    finally:
+        halogen("down", "--home", str(other))
+
+
+def test_what_is_missing_is_said_in_one_line(home: Path, tmp_path: Path) -> None:
+    """No such directory, no such model format: one line that says what to do, and status 1."""
+    absent = halogen("up", "--home", str(home), "--serve", str(tmp_path / "absent"))
+    (tmp_path / "empty").mkdir()
+    empty = halogen("up", "--home", str(home), "--serve", str(tmp_path / "empty"))
+    for result in (absent, empty):
+        assert (1, 1) == (result.returncode, result.stderr.strip().count("halogen:"))
+    assert "config.json" in empty.stderr
+    nobody = halogen("status", "--address", "127.0.0.1:1")
+    assert (1, True) == (nobody.returncode, "halogen up" in nobody.stderr)
+
+
+def test_the_demo_model_answers(smollm2: demo.DemoModel) -> None:
+    """The first thing that a newcomer sees is right."""
+    root = smollm2.artifact.parents[1]
+    up = halogen("up", "--home", str(root), "--detach")
+    try:
+        assert 0 == up.returncode, up.stderr
+        assert "The capital of France is Paris." in up.stdout
+        assert "tokens/s" in up.stderr
+    finally:
+        halogen("down", "--home", str(root))
