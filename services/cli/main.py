@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from halogen.v1 import control_pb2 as pb
@@ -18,7 +18,7 @@ from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
-from services.common.errors import HalogenError
+from services.common.errors import HalogenError, Unavailable
 
 app = typer.Typer(
     help="Serves language models over gRPC and replaces their weights while they serve.",
@@ -244,12 +244,16 @@ def run() -> None:
         app()
     except CommandError as failure:
         _fail(str(failure))
+    except Unavailable as failure:
+        if failure.reason != Unavailable.default_reason:  # a gateway said so
+            _fail(failure.message)
+        _fail(f"no gateway answers; start one with: halogen up, or give its --address ({failure.message})")
     except HalogenError as failure:
         _fail(failure.message)
     except KeyboardInterrupt:
         os._exit(130)
 
 
-def _fail(line: str) -> None:
+def _fail(line: str) -> NoReturn:
     err.print(f"halogen: {line}", markup=False)
     raise SystemExit(1)

@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -16,11 +17,19 @@ from services.common.errors import HalogenError
 log = structlog.get_logger()
 
 
+REPEAT_S: Final = 1.0
+
+
 class Stop:
-    """The wish to end, from SIGTERM or SIGINT; a second signal ends the process at once."""
+    """The wish to end, from SIGTERM or SIGINT; a second signal, a second later or more, ends the process at once.
+
+    Signals in quick succession are one wish: when a launcher of several threads is killed, the kernel tells its
+    children once for each thread.
+    """
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
+        self._asked_at_s = 0.0
 
     def listen(self) -> None:
         """Takes over SIGTERM and SIGINT; call it in the running loop."""
@@ -29,11 +38,15 @@ class Stop:
             loop.add_signal_handler(number, self.ask, signal.Signals(number).name)
 
     def ask(self, why: str) -> None:
+        now_s = time.monotonic()
         if self._asked.is_set():
+            if now_s - self._asked_at_s < REPEAT_S:
+                return
             log.warning("stop_forced", why=why)
             sys.stderr.flush()
             os._exit(1)  # no handler, no finally: the operator has waited long enough
         log.info("stop_asked", why=why)
+        self._asked_at_s = now_s
         self._asked.set()
 
     async def wait(self) -> None:

@@ -82,7 +82,10 @@ def _refuse_other_formats(directory: Path) -> None:
     for pattern, advice in _OTHER_FORMATS.items():
         if any(directory.glob(pattern)):
             raise InvalidRequest(f"{directory.name}: {advice}", reason="WRONG_FORMAT")
-    raise InvalidRequest(f"{directory.name}: neither {_SINGLE} nor {_INDEX} is there", reason="WRONG_FORMAT")
+    raise InvalidRequest(
+        f"{directory.name}: neither {_SINGLE} nor {_INDEX} is there; give a Hugging Face directory",
+        reason="WRONG_FORMAT",
+    )
 
 
 def _read_small_files(directory: Path) -> dict[str, bytes]:

@@ -190,7 +190,7 @@ def test_what_is_missing_is_said_in_one_line(home: Path, tmp_path: Path) -> None
     empty = halogen("up", "--home", str(home), "--serve", str(tmp_path / "empty"))
     for result in (absent, empty):
         assert (1, 1) == (result.returncode, result.stderr.strip().count("halogen:"))
-    assert "config.json" in empty.stderr
+    assert "give a Hugging Face directory" in empty.stderr
     nobody = halogen("status", "--address", "127.0.0.1:1")
     assert (1, True) == (nobody.returncode, "halogen up" in nobody.stderr)
 

@@ -13,7 +13,7 @@ from services.common.checkpoint.manifest import Manifest
 from services.engine.arena import Arena
 from services.engine.batcher import plan
 from services.engine.kernels.protocol import Kernels
-from services.engine.loaded_model import LlamaOnArena, ModelLoading, PreparedArtifact
+from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
 from services.engine.model.weights import DTypeChoice
 from services.engine.ragged import Ragged
 from services.engine.sequence import Sequence
@@ -68,7 +68,7 @@ class Decoding:
     ) -> None:
         self.arena = Arena(arena_bytes)
         loading = ModelLoading(arena=self.arena, kernels=kernels, dtype=dtype, max_model_len=max_model_len)
-        self.model: LlamaOnArena = loading.load(prepared(artifact))
+        self.model: ModelOnArena = loading.load(prepared(artifact))
 
     def together(self, prompts: Ordered[Prompt], new: int, *, chunk_tokens: int = 512) -> list[Answer]:
         """Answers all prompts in shared steps, each `new` tokens long."""

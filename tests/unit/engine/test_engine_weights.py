@@ -19,6 +19,7 @@ from services.engine.arena import Arena
 from services.engine.kernels.portable import PortableKernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.mapping import map_file, populate
+from services.engine.model.llama import Llama
 from services.engine.model.weights import DTypeChoice
 from tests.unit.engine.decoding import Decoding, prepared
 
@@ -50,7 +51,9 @@ def test_every_matrix_is_a_view_of_the_mapping(artifacts: dict[str, Path]) -> No
     """q, k, v are one matrix, gate and up another, each at the place that the header gives."""
     path = artifacts["grouped"] / "model.halogen"
     header = Header.decode(path.read_bytes())
-    weights = Decoding(artifacts["grouped"], PortableKernels(), "auto").model._llama._weights
+    decoder = Decoding(artifacts["grouped"], PortableKernels(), "auto").model._decoder
+    assert isinstance(decoder, Llama)
+    weights = decoder._weights
     start = weights.embedding.data_ptr() - header.tensors["model.embed_tokens.weight"].offset
     for i, layer in enumerate(weights.layers):
         at = {name: header.tensors[f"model.layers.{i}.{name}.weight"].offset for name in NAMES}
