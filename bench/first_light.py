@@ -1,0 +1,191 @@
+"""Tokens per second of our engine, served through gateway, scheduler and gRPC, beside transformers' generate.
+
+Both run SmolLM2-135M-Instruct in bf16 on the same weights and the same number of threads, in turns (ours,
+theirs, ours, theirs), with a probe of the memory's bandwidth before each. Greedy; no answer ends early.
+
+One request: 128 tokens of prompt, 128 of answer. Sixteen at once: 70 % with 60 tokens of prompt and 30 of
+answer, 30 % with 500 and 120; transformers gets them as one padded batch, and only the tokens that were asked
+for count. A second figure for sixteen has equal lengths (128 and 64), where padding costs nothing.
+
+    make bench        or        python bench/first_light.py --rounds 3 --json figures.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from services.cli import demo, publish
+from services.cli.control_client import Order
+from services.cli.home import Home
+from services.cli.stack import Stack, choose_addresses
+from services.common.client import Client
+
+VOCABULARY = 49_152
+
+
+class Ask(NamedTuple):
+    prompt: list[int]
+    tokens: int
+
+
+class Workload(NamedTuple):
+    name: str
+    asks: list[Ask]
+    goal: float | None
+
+    @property
+    def tokens(self) -> int:
+        return sum(ask.tokens for ask in self.asks)
+
+
+class Round(NamedTuple):
+    """Tokens per second of both, and the bandwidth, in GB/s, before each."""
+
+    ours: float
+    theirs: float
+    bandwidth: tuple[float, float]
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.theirs
+
+
+def workloads() -> list[Workload]:
+    chance = random.Random(7)
+
+    def ask(prompt: int, tokens: int) -> Ask:
+        return Ask([chance.randrange(VOCABULARY) for _ in range(prompt)], tokens)
+
+    mixed = [ask(60, 30) for _ in range(11)] + [ask(500, 120) for _ in range(5)]
+    chance.shuffle(mixed)
+    return [
+        Workload("served_1_vs_transformers", [ask(128, 128)], 1.0),
+        Workload("served_16_vs_transformers", mixed, 3.0),
+        Workload("served_16_equal_vs_transformers", [ask(128, 64) for _ in range(16)], None),
+    ]
+
+
+class Theirs:
+    """transformers' generate, one padded batch."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+        self._model.eval()
+        self._model.generation_config.eos_token_id = None
+        self._model.generation_config.pad_token_id = 0
+
+    def run(self, workload: Workload) -> None:
+        longest = max(len(ask.prompt) for ask in workload.asks)
+        ids = torch.tensor([[0] * (longest - len(ask.prompt)) + ask.prompt for ask in workload.asks])
+        mask = torch.tensor(
+            [[0] * (longest - len(ask.prompt)) + [1] * len(ask.prompt) for ask in workload.asks]
+        )
+        tokens = max(ask.tokens for ask in workload.asks)
+        with torch.inference_mode():
+            out = self._model.generate(ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False)
+        assert out.shape[1] == longest + tokens
+
+
+async def ours(client: Client, workload: Workload) -> None:
+    async def one(ask: Ask) -> None:
+        answer = await client.generate(
+            ask.prompt, max_tokens=ask.tokens, temperature=0, ignore_eos=True
+        ).complete()
+        assert len(answer.token_ids) == ask.tokens
+
+    await asyncio.gather(*(one(ask) for ask in workload.asks))
+
+
+def bandwidth() -> float:
+    """GB/s of reading 1 GiB."""
+    data = torch.ones(1 << 28)
+    started = time.perf_counter()
+    data.sum()
+    return data.nbytes / (time.perf_counter() - started) / 1e9
+
+
+async def timed(work: Callable[[], Coroutine[Any, Any, None]], tokens: int) -> float:
+    started = time.perf_counter()
+    await work()
+    return tokens / (time.perf_counter() - started)
+
+
+async def one_round(client: Client, theirs: Theirs, workload: Workload) -> Round:
+    before_ours = bandwidth()
+    fast = await timed(lambda: ours(client, workload), workload.tokens)
+    before_theirs = bandwidth()
+    slow = await timed(lambda: asyncio.to_thread(theirs.run, workload), workload.tokens)
+    return Round(fast, slow, (before_ours, before_theirs))
+
+
+def show(workload: Workload, rounds: list[Round]) -> float:
+    ratio = statistics.median(each.ratio for each in rounds)
+    goal = "" if workload.goal is None else f"   (goal {workload.goal:.1f})"
+    print(f"\n{workload.name}: {ratio:.2f} x{goal}")
+    for each in rounds:
+        print(
+            f"  ours {each.ours:7.1f} tokens/s   transformers {each.theirs:7.1f} tokens/s   {each.ratio:5.2f} x"
+            f"   bandwidth {each.bandwidth[0]:.0f} and {each.bandwidth[1]:.0f} GB/s"
+        )
+    return ratio
+
+
+async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace) -> list[dict[str, Any]]:
+    flags = {"engine": ["--threads", str(options.threads)]}
+    addresses = choose_addresses()
+    figures = []
+    async with Stack(home, addresses, print, flags), Client(addresses.gateway) as client:
+        order = Order("smollm2", "stable", "", who="bench", why="bench")
+        await publish.publish(
+            addresses.gateway, order, model.artifact, str(home.store), reverify=False, wait_s=120
+        )
+        theirs = Theirs(model.hugging_face, options.threads)
+        for workload in workloads():
+            await one_round(client, theirs, workload)  # warms both
+            ratio = show(workload, [await one_round(client, theirs, workload) for _ in range(options.rounds)])
+            figures.append(
+                {
+                    "name": workload.name,
+                    "value": ratio,
+                    "unit": "x",
+                    "goal": workload.goal,
+                    "better": "higher",
+                }
+            )
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="pairs of runs; the median of their ratios counts"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads that compute, for both")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    options = parser.parse_args()
+    model = demo.ensure(Home.find())
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / ".halogen")
+        home.make()
+        figures = asyncio.run(measure(home, model, options))
+    if options.json:
+        options.json.write_text(json.dumps({"figures": figures}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
