@@ -82,8 +82,7 @@ class Theirs:
 
     def __init__(self, folder: Path, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-        self._model.eval()
+        self._model = _load(folder)
         self._model.generation_config.eos_token_id = None
         self._model.generation_config.pad_token_id = 0
 
@@ -97,6 +96,10 @@ class Theirs:
         with torch.inference_mode():
             out = self._model.generate(ids, attention_mask=mask, max_new_tokens=tokens, do_sample=False)
         assert out.shape[1] == longest + tokens
+
+
+def _load(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
 
 
 async def ours(client: Client, workload: Workload) -> None:

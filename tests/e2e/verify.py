@@ -7,6 +7,7 @@ nothing of this checkout helps it. What the tests promise is read from the repor
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from rich.console import Console
 from rich.table import Table
@@ -111,7 +112,7 @@ def ends(fresh: Clone) -> Iterator[Line]:
             while_up = processes_of(fresh.folder)
             os.kill(launcher, number)
             left = wait_until_empty(lambda: processes_of(fresh.folder))
-        left_memory = wait_until_empty(lambda: shared_memory() - memory)
+        left_memory = wait_until_empty(functools.partial(new_memory, memory))
         good = len(while_up) >= 6 and not left and not left_memory
         seen = f"{len(while_up)} processes before; left: {sorted(left) or 'none'}, memory: {sorted(left_memory) or 'none'}"
         yield Line(f"1 {name} leaves no process and no shared memory", good, seen)
@@ -129,6 +130,10 @@ def processes_of(folder: Path) -> set[str]:
 
 def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").glob("halogen-*")}
+
+
+def new_memory(before: set[str]) -> set[str]:
+    return shared_memory() - before
 
 
 def wait_until_empty(look: Callable[[], set[str]]) -> set[str]:
@@ -149,12 +154,12 @@ def tests(fresh: Clone) -> Iterator[Line]:
     good = setup.returncode == 0 and test.returncode == 0 and took_s < TEST_S
     last = (test.stdout.strip() or test.stderr.strip()).splitlines()[-1]
     yield Line("1 `make test` is green in at most 12 minutes", good, f"{took_s:.0f} s: {last}")
-    cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
     for promise, names in TESTS.items():
         yield of_tests(promise, names, cases)
 
 
-def of_tests(promise: str, names: list[str], cases: list[ElementTree.Element]) -> Line:
+def of_tests(promise: str, names: list[str], cases: list[ET.Element]) -> Line:
     bad, said = [], []
     for name in names:
         matching = [case for case in cases if name in f"{case.get('classname')}.{case.get('name')}"]
@@ -170,7 +175,7 @@ def of_tests(promise: str, names: list[str], cases: list[ElementTree.Element]) -
     return Line(promise, not bad, "\n".join(bad or said))
 
 
-def figures(cases: list[ElementTree.Element]) -> list[str]:
+def figures(cases: list[ET.Element]) -> list[str]:
     """Lines with figures that the tests printed."""
     texts = [case.findtext("system-out") or "" for case in cases]
     return [
@@ -184,7 +189,7 @@ def figures(cases: list[ElementTree.Element]) -> list[str]:
 def bench(fresh: Clone) -> Iterator[Line]:
     """Ours, served, beside transformers."""
     result = fresh.folder / "figures.json"
-    command = [fresh.folder / ".venv/bin/python", "bench/first_light.py", "--json", result]
+    command = [str(fresh.folder / ".venv/bin/python"), "bench/first_light.py", "--json", str(result)]
     run = subprocess.run(
         command, cwd=fresh.folder, env=fresh.environment, capture_output=True, text=True, check=False
     )
