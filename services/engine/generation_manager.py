@@ -18,7 +18,7 @@ from services.common.registry.view import View
 from services.engine.assignments import Assignments
 from services.engine.engine import Engine
 from services.engine.generation import Generation
-from services.engine.loaded_model import LlamaOnArena, PreparedArtifact
+from services.engine.loaded_model import ModelOnArena, PreparedArtifact
 from services.engine.occupancy import ResidentGeneration
 from services.engine.sequence import Sampling, TokenRequest
 
@@ -55,7 +55,7 @@ class GenerationManager:
         *,
         engine: Engine,
         loader: Loader,
-        load: Callable[[PreparedArtifact], LlamaOnArena],
+        load: Callable[[PreparedArtifact], ModelOnArena],
         assignments: Assignments,
         ticket_ttl_s: float,
         changed: Callable[[tuple[GenerationRecord, ...]], None],

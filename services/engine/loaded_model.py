@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,8 @@ from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.engine.arena import Arena
-from services.engine.kernels.protocol import Kernels
+from services.engine.kernels.protocol import Decoder, Kernels
 from services.engine.mapping import map_file, populate
-from services.engine.model.llama import Llama
 from services.engine.model.weights import DTypeChoice, bind, stored_dtype
 from services.engine.ragged import Ragged
 
@@ -41,18 +41,18 @@ class PreparedArtifact:
     config: bytes
 
 
-class LlamaOnArena:
+class ModelOnArena:
     """A `generation.LoadedModel`."""
 
-    def __init__(self, llama: Llama, arena: Arena) -> None:
-        self.vocab_size = llama.architecture.vocab_size
-        self.block_bytes = llama.block_bytes
-        self.max_context_tokens = llama.max_positions
-        self._llama = llama
-        self._blocks = arena.blocks(llama.dtype, llama.kv_shape)
+    def __init__(self, decoder: Decoder, arena: Arena, vocab_size: int, max_context_tokens: int) -> None:
+        self.vocab_size = vocab_size
+        self.max_context_tokens = max_context_tokens
+        self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
+        self._decoder = decoder
+        self._blocks = arena.blocks(decoder.dtype, decoder.kv_shape)
 
     def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
-        logits: npt.NDArray[np.float32] = self._llama.forward(step, self._blocks).numpy()
+        logits: npt.NDArray[np.float32] = self._decoder.forward(step, self._blocks).numpy()
         return logits
 
 
@@ -65,7 +65,7 @@ class ModelLoading:
     dtype: DTypeChoice
     max_model_len: int
 
-    def load(self, prepared: PreparedArtifact) -> LlamaOnArena:
+    def load(self, prepared: PreparedArtifact) -> ModelOnArena:
         """Maps and binds the weights; takes as long as their pages take to become resident.
 
         Raises:
@@ -80,11 +80,9 @@ class ModelLoading:
         populate(mapped)
         architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
         weights = bind(mapped, header, architecture, self.dtype)
-        limit = min(
-            self.max_model_len or architecture.max_position_embeddings, architecture.max_position_embeddings
-        )
-        with torch.inference_mode():
-            return LlamaOnArena(Llama(architecture, weights, self.kernels, limit), self.arena)
+        limit = min(self.max_model_len or math.inf, architecture.max_position_embeddings)
+        decoder = self.kernels.decoder(architecture, weights, int(limit))
+        return ModelOnArena(decoder, self.arena, architecture.vocab_size, int(limit))
 
 
 def _read_header(mapped: torch.Tensor) -> Header:

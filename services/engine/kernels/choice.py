@@ -6,6 +6,7 @@ from typing import Literal
 
 import structlog
 
+from services.engine.kernels.cpu.native_kernels import NativeKernels, obstacle
 from services.engine.kernels.portable import PortableKernels
 from services.engine.kernels.protocol import Kernels
 
@@ -14,15 +15,9 @@ KernelChoice = Literal["auto", "portable"]
 log = structlog.get_logger()
 
 
-def available_kernels(threads: int) -> dict[str, Kernels]:  # noqa: ARG001  # native sets take it
-    """Every set that can run here, by name, the fastest first."""
-    portable = PortableKernels()
-    return {portable.name: portable}
-
-
 def choose_kernels(choice: KernelChoice, threads: int) -> Kernels:
     """Chooses, and says in one log line what and why."""
-    sets = available_kernels(threads)
-    name = next(iter(sets)) if choice == "auto" else choice
-    log.info("kernels_chosen", kernels=name, threads=threads, available=list(sets))
-    return sets[name]
+    against = "portable kernels were asked for" if choice == "portable" else obstacle()
+    kernels: Kernels = PortableKernels() if against else NativeKernels(threads)
+    log.info("kernels_chosen", kernels=kernels.name, threads=threads, not_native_because=against)
+    return kernels

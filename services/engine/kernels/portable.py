@@ -14,7 +14,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from services.common.checkpoint.architecture import Architecture
 from services.common.kv import BLOCK_TOKENS
+from services.engine.model.llama import Llama
+from services.engine.model.llama_weights import LlamaWeights
 from services.engine.model.rotary import Rotary
 from services.engine.ragged import Ragged
 
@@ -25,9 +28,16 @@ _KEYS: Final = _TILE_BLOCKS * BLOCK_TOKENS
 
 
 class PortableKernels:
-    """See `Kernels`. One block is [layers, key or value, kv_heads, token, head_dim]."""
+    """See `Kernels`."""
 
     name = "portable"
+
+    def decoder(self, architecture: Architecture, weights: LlamaWeights, max_positions: int) -> Llama:
+        return Llama(architecture, weights, PortableOperations(), max_positions)
+
+
+class PortableOperations:
+    """See `Operations`. One block is [layers, key or value, kv_heads, token, head_dim]."""
 
     def kv_shape(self, layers: int, kv_heads: int, head_dim: int) -> tuple[int, ...]:
         return (layers, 2, kv_heads, BLOCK_TOKENS, head_dim)

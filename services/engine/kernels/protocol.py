@@ -1,7 +1,7 @@
-"""The operations that a decoder needs, as every set of kernels offers them.
+"""What models are computed with: a set of kernels makes decoders; sets in torch share one decoder's operations.
 
-All of them are exact about order: a row of a result has the same bits whatever other rows are computed with
-it, wherever it lies among them, and however its sequence was cut into chunks.
+All results are exact about order: a row has the same bits whatever other rows are computed with it, wherever
+it lies among them, and however its sequence was cut into chunks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Protocol
 
 import torch
 
+from services.common.checkpoint.architecture import Architecture
+from services.engine.model.llama_weights import LlamaWeights
 from services.engine.model.rotary import Rotary
 from services.engine.ragged import Ragged
 
@@ -30,17 +32,12 @@ class Attention(Protocol):
         ...
 
 
-class Kernels(Protocol):
-    """A set of kernels.
+class Operations(Protocol):
+    """What the decoder in model/llama.py is made of.
 
     Matrices of weights are [out, in], row after row, in bfloat16 or float32 ("the weights' dtype"); they are
     read in place. Rows may be more than the step's tokens: what a set pads with, it ignores.
-
-    Attributes:
-        name: For logs and the runtime's build, for example "portable".
     """
-
-    name: str
 
     def kv_shape(self, layers: int, kv_heads: int, head_dim: int) -> tuple[int, ...]:
         """The shape of one block of keys and values; its layout is the set's own affair."""
@@ -78,4 +75,48 @@ class Kernels(Protocol):
 
     def gated_silu(self, gate_up: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """SwiGLU (Shazeer 2020), silu(gate) * up: from float32 [rows, 2 * size] into `dtype` [rows, size]."""
+        ...
+
+
+class Decoder(Protocol):
+    """A model that computes steps; it holds no state of requests.
+
+    Attributes:
+        dtype: Of weights, keys and values.
+        kv_shape: The shape of one block of keys and values; its layout is the decoder's own affair.
+    """
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def kv_shape(self) -> tuple[int, ...]: ...
+
+    def forward(self, step: Ragged, blocks: torch.Tensor) -> torch.Tensor:
+        """Computes one step, storing keys and values in `blocks` ([blocks, *kv_shape]).
+
+        Returns:
+            Logits of the step's sample_rows, [rows, vocabulary], float32.
+        """
+        ...
+
+
+class Kernels(Protocol):
+    """A set of kernels.
+
+    Attributes:
+        name: For logs and the runtime's build, for example "portable".
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def decoder(self, architecture: Architecture, weights: LlamaWeights, max_positions: int) -> Decoder:
+        """Makes a decoder that uses the weights in place.
+
+        Args:
+            architecture: Its shape and constants.
+            weights: All tensors, of one dtype.
+            max_positions: Most tokens of one sequence, at most the architecture's.
+        """
         ...

@@ -14,7 +14,7 @@ from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import TensorEntry
 from services.common.errors import CorruptData, Unsupported
-from services.engine.model.llama import LayerWeights, LlamaWeights
+from services.engine.model.llama_weights import LayerWeights, LlamaWeights
 
 DTypeChoice = Literal["auto", "bfloat16", "float32"]
 

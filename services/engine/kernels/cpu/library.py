@@ -1,0 +1,66 @@
+"""The C library's interface, mirrored: see native/llama.h."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.resources
+from typing import Final
+
+_NAME: Final = "_native.so"
+_Pointer = ctypes.c_void_p
+_Int = ctypes.c_int32
+
+
+class Layer(ctypes.Structure):
+    """struct halogen_layer."""
+
+    _fields_ = tuple(
+        (name, _Pointer) for name in ("attention_norm", "qkv", "output", "mlp_norm", "gate_up", "down")
+    )
+
+
+class Model(ctypes.Structure):
+    """struct halogen_model."""
+
+    _fields_ = (
+        *((name, _Pointer) for name in ("embedding", "norm", "head")),
+        ("layers", ctypes.POINTER(Layer)),
+        *((name, _Pointer) for name in ("cos", "sin")),
+        *((name, _Int) for name in ("layer_count", "hidden", "intermediate", "heads", "kv_heads")),
+        *((name, _Int) for name in ("head_dim", "vocabulary", "is_bf16")),
+        ("eps", ctypes.c_float),
+    )
+
+
+class Step(ctypes.Structure):
+    """struct halogen_step."""
+
+    _fields_ = (
+        *((name, _Pointer) for name in ("token_ids", "positions", "rows", "tables", "sample_rows", "blocks")),
+        ("block_bytes", ctypes.c_int64),
+        *((name, _Int) for name in ("tokens", "sequences", "table_width", "samples")),
+    )
+
+
+@functools.cache
+def load_library() -> ctypes.CDLL:
+    """The library, its functions declared; calls into it release the interpreter's lock.
+
+    Raises:
+        OSError: It was not built: there was no C compiler when the package was installed.
+    """
+    library = ctypes.CDLL(str(importlib.resources.files(__package__) / _NAME))
+    library.halogen_is_supported.restype = _Int
+    library.halogen_scratch_bytes.restype = ctypes.c_int64
+    library.halogen_open_team.restype = _Pointer
+    library.halogen_open_team.argtypes = (_Int,)
+    library.halogen_close_team.restype = None
+    library.halogen_close_team.argtypes = (_Pointer,)
+    step = (_Pointer, ctypes.POINTER(Model), ctypes.POINTER(Step))
+    library.halogen_scratch_bytes.argtypes = step
+    library.halogen_step_llama.restype = None
+    library.halogen_step_llama.argtypes = (*step, _Pointer, _Pointer)
+    library.halogen_linear.restype = None
+    library.halogen_linear.argtypes = (_Pointer,) * 4 + (_Int,) * 5
+    return library

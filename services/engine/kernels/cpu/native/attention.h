@@ -1,0 +1,52 @@
+#ifndef HALOGEN_ATTENTION_H
+#define HALOGEN_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "team.h"
+
+#define BLOCK_TOKENS 16
+#define TILE_ROWS 12  // queries times heads of a group that are computed together, unless the group is larger
+
+// Keys and values of one layer in blocks of 16 tokens. Within a block, each kv head's keys are [head_dim / 2][16][2]
+// and its values [8][head_dim][2] in bfloat16; [head_dim][16] and [16][head_dim] in float32.
+struct cache {
+    char *keys;             // of block 0
+    ptrdiff_t block_bytes;  // from one block to the next
+    ptrdiff_t value_bytes;  // from a block's keys to its values
+    int heads, kv_heads, head_dim;
+    bool is_bf16;
+};
+
+// Tokens of sequences, end to end; see ragged.py.
+struct tokens {
+    int count, sequences, table_width;
+    const int32_t *positions, *rows, *tables;
+};
+
+// A few neighbouring queries of one sequence.
+struct tile {
+    int first, count, sequence;
+};
+
+int tile_queries(const struct cache *cache);
+
+// Cuts the step into tiles; returns how many. At most tokens->count.
+int cut_tiles(const struct tokens *tokens, int queries, struct tile *tiles);
+
+// Floats that each thread needs for attend().
+size_t attend_scratch(const struct cache *cache, const struct tokens *tokens);
+
+// Turns q and k by position and stores k and v; q goes to `queries`, [tokens, heads * head_dim].
+// cos and sin are [positions, head_dim / 2]. Called by every member of a team; ends with a barrier.
+void rotate_and_store(struct team *team, const float *qkv, void *queries, const float *cos, const float *sin,
+                      const struct cache *cache, const struct tokens *tokens);
+
+// mixed = attention of `queries`, both [tokens, heads * head_dim]. Called by every member of a team, each with
+// scratch of its own; ends with a barrier.
+void attend(struct team *team, const void *queries, void *mixed, const struct cache *cache,
+            const struct tokens *tokens, const struct tile *tiles, int tile_count, float *scratch);
+
+#endif

@@ -1,0 +1,184 @@
+// Products with row-major weights used in place. Each result is a sum over the inner dimension in sixteen
+// lanes, added up by one fixed tree: the same bits for every number of rows and every place among them.
+#include "linear.h"
+
+#include "lanes.h"
+
+#define CHUNK_COLUMNS 32           // what a thread takes at a time
+#define AHEAD_BYTES 2048           // how far ahead of its use memory is asked for
+#define PANEL_BYTES (192 * 1024)   // rows of x that stay in the second-level cache meanwhile
+
+INLINE __m512 dot_step(__m512 sum, const void *x, const void *w, bool is_bf16) {
+    if (is_bf16)
+        return _mm512_dpbf16_ps(sum, pairs(_mm512_loadu_si512(x)), pairs(_mm512_loadu_si512(w)));
+    return _mm512_fmadd_ps(_mm512_loadu_ps(x), _mm512_loadu_ps(w), sum);
+}
+
+INLINE __m512 dot_tail(__m512 sum, const void *x, const void *w, int left, bool is_bf16) {
+    if (is_bf16) {
+        __mmask32 mask = (__mmask32)((1u << left) - 1);
+        return _mm512_dpbf16_ps(sum, pairs(_mm512_maskz_loadu_epi16(mask, x)),
+                                pairs(_mm512_maskz_loadu_epi16(mask, w)));
+    }
+    __mmask16 mask = first_lanes(left);
+    return _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x), _mm512_maskz_loadu_ps(mask, w), sum);
+}
+
+// Adds up rows of x times one row of w, whose bytes are read from the first to the last.
+INLINE void dot_column(const char *x, const char *w, int rows, int inner, bool is_bf16, __m512 *sums, int stride) {
+    const int width = is_bf16 ? 2 : 4, step = 64 / width;
+    const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
+    int k = 0;
+    for (; k + step <= inner; k += step) {
+        if (rows > 2) _mm_prefetch(w + (ptrdiff_t)k * width + AHEAD_BYTES, _MM_HINT_T0);
+        for (int i = 0; i < rows; i++)
+            sums[i * stride] = dot_step(sums[i * stride], x + i * row_bytes + (ptrdiff_t)k * width,
+                                        w + (ptrdiff_t)k * width, is_bf16);
+    }
+    if (k < inner)
+        for (int i = 0; i < rows; i++)
+            sums[i * stride] = dot_tail(sums[i * stride], x + i * row_bytes + (ptrdiff_t)k * width,
+                                        w + (ptrdiff_t)k * width, inner - k, is_bf16);
+}
+
+// The same for four rows of w side by side, each part of x read once for all of them. Meanwhile the four rows
+// after them are fetched, if that is asked for.
+INLINE void dot_columns(const char *x, const char *w, int rows, int inner, bool is_bf16, bool fetch,
+                        __m512 sums[4][4]) {
+    const int width = is_bf16 ? 2 : 4, step = 64 / width;
+    const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
+    int k = 0;
+    for (; k + step <= inner; k += step)
+        for (int j = 0; j < 4; j++) {
+            if (fetch) _mm_prefetch(w + 4 * (row_bytes + (ptrdiff_t)k * width) + j * 64, _MM_HINT_T0);
+            for (int i = 0; i < rows; i++)
+                sums[i][j] = dot_step(sums[i][j], x + i * row_bytes + (ptrdiff_t)k * width,
+                                      w + j * row_bytes + (ptrdiff_t)k * width, is_bf16);
+        }
+    if (k < inner)
+        for (int j = 0; j < 4; j++)
+            for (int i = 0; i < rows; i++)
+                sums[i][j] = dot_tail(sums[i][j], x + i * row_bytes + (ptrdiff_t)k * width,
+                                      w + j * row_bytes + (ptrdiff_t)k * width, inner - k, is_bf16);
+}
+
+// Weights that nobody has read in this step are read in the order of their addresses: memory gives them twice as
+// fast. While they are used again, the next ones are fetched.
+enum access { STREAM, FETCH_NEXT, CACHED };
+
+// Products of up to 4 rows of x with up to 4 rows of w.
+INLINE void tile(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
+                 bool is_bf16, bool add, enum access access) {
+    const ptrdiff_t row_bytes = (ptrdiff_t)inner * (is_bf16 ? 2 : 4);
+    __m512 sums[4][4];
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) sums[i][j] = _mm512_setzero_ps();
+    if (columns < 4 || access == STREAM)
+        for (int j = 0; j < columns; j++) dot_column(x, w + j * row_bytes, rows, inner, is_bf16, &sums[0][j], 4);
+    else dot_columns(x, w, rows, inner, is_bf16, access == FETCH_NEXT, sums);
+    __m512 all = sum_tile(sums);
+    __m128 lines[4] = {_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 1),
+                       _mm512_extractf32x4_ps(all, 2), _mm512_extractf32x4_ps(all, 3)};
+    const __mmask8 mask = (__mmask8)((1u << columns) - 1);
+    for (int i = 0; i < rows; i++) {
+        float *line = y + i * stride;
+        if (add) lines[i] = _mm_add_ps(_mm_maskz_loadu_ps(mask, line), lines[i]);
+        _mm_mask_storeu_ps(line, mask, lines[i]);
+    }
+}
+
+// One panel of rows with a chunk of columns; whole tiles have their sizes known to the compiler.
+INLINE void panel(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
+                  bool is_bf16, bool add) {
+    const ptrdiff_t row_bytes = (ptrdiff_t)inner * (is_bf16 ? 2 : 4);
+    for (int j = 0; j < columns; j += 4) {
+        const char *right = w + j * row_bytes;
+        const int wide = least(4, columns - j);
+        for (int i = 0; i < rows; i += 4) {
+            const char *left = x + i * row_bytes;
+            float *out = y + i * stride + j;
+            const int tall = least(4, rows - i);
+            if (wide < 4) tile(left, right, out, stride, tall, wide, inner, is_bf16, add, STREAM);
+            else if (tall == 4 && i == 4) tile(left, right, out, stride, 4, 4, inner, is_bf16, add, FETCH_NEXT);
+            else if (tall == 4 && i > 4) tile(left, right, out, stride, 4, 4, inner, is_bf16, add, CACHED);
+            else if (tall == 4) tile(left, right, out, stride, 4, 4, inner, is_bf16, add, STREAM);
+            else if (tall == 3) tile(left, right, out, stride, 3, 4, inner, is_bf16, add, STREAM);
+            else if (tall == 2) tile(left, right, out, stride, 2, 4, inner, is_bf16, add, STREAM);
+            else tile(left, right, out, stride, 1, 4, inner, is_bf16, add, STREAM);
+        }
+    }
+}
+
+static void panel_bf16(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
+                       bool add) {
+    if (add) panel(x, w, y, stride, rows, columns, inner, true, true);
+    else panel(x, w, y, stride, rows, columns, inner, true, false);
+}
+
+static void panel_f32(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
+                      bool add) {
+    if (add) panel(x, w, y, stride, rows, columns, inner, false, true);
+    else panel(x, w, y, stride, rows, columns, inner, false, false);
+}
+
+static void any_panel(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
+                      bool is_bf16, bool add) {
+    if (is_bf16) panel_bf16(x, w, y, stride, rows, columns, inner, add);
+    else panel_f32(x, w, y, stride, rows, columns, inner, add);
+}
+
+// silu(gate) * up for `columns` columns of a row: x / (1 + e^-x), with e^-|x| so that nothing overflows.
+static void gate_row(const float *gate, const float *up, void *y, int columns, bool is_bf16) {
+    for (int j = 0; j < columns; j += LANES) {
+        const __mmask16 mask = first_lanes(columns - j);
+        const __m512 one = _mm512_set1_ps(1.0f);
+        __m512 x = _mm512_maskz_loadu_ps(mask, gate + j);
+        __m512 decay = exp_lanes(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(x)));
+        __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
+        __m512 sigmoid = _mm512_div_ps(_mm512_mask_blend_ps(negative, one, decay), _mm512_add_ps(one, decay));
+        __m512 out = _mm512_mul_ps(_mm512_mul_ps(x, sigmoid), _mm512_maskz_loadu_ps(mask, up + j));
+        if (is_bf16) _mm256_mask_storeu_epi16((bf16 *)y + j, mask, narrow(out));
+        else _mm512_mask_storeu_ps((float *)y + j, mask, out);
+    }
+}
+
+// Columns first .. first + columns - 1 of gate and of up, and what is made of them.
+static void gated_chunk(const char *x, const char *w, void *y, int rows, int half, int first, int columns,
+                        int inner, int panel_rows, bool is_bf16) {
+    enum { ROWS = 64 };
+    float both[ROWS][2 * CHUNK_COLUMNS];
+    const int width = is_bf16 ? 2 : 4;
+    const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
+    panel_rows = least(panel_rows, ROWS);
+    for (int i = 0; i < rows; i += panel_rows) {
+        const int some = least(panel_rows, rows - i);
+        const char *left = x + i * row_bytes;
+        any_panel(left, w + first * row_bytes, both[0], 2 * CHUNK_COLUMNS, some, columns, inner, is_bf16, false);
+        any_panel(left, w + (half + first) * row_bytes, both[0] + CHUNK_COLUMNS, 2 * CHUNK_COLUMNS, some, columns,
+                  inner, is_bf16, false);
+        for (int r = 0; r < some; r++)
+            gate_row(both[r], both[r] + CHUNK_COLUMNS,
+                     (char *)y + ((ptrdiff_t)(i + r) * half + first) * width, columns, is_bf16);
+    }
+}
+
+// Columns first .. end - 1 of all rows, stored or added.
+static void plain_chunk(const char *x, const char *w, float *y, int rows, int columns, int first, int end, int inner,
+                        int panel_rows, bool is_bf16, bool add) {
+    const ptrdiff_t row_bytes = (ptrdiff_t)inner * (is_bf16 ? 2 : 4);
+    for (int i = 0; i < rows; i += panel_rows)
+        any_panel(x + i * row_bytes, w + first * row_bytes, y + (ptrdiff_t)i * columns + first, columns,
+                  least(panel_rows, rows - i), end - first, inner, is_bf16, add);
+}
+
+void linear(struct team *team, const void *x, const void *w, void *y, int rows, int columns, int inner,
+            bool is_bf16, enum target target) {
+    const int fitting = PANEL_BYTES / (inner * (is_bf16 ? 2 : 4)), panel_rows = fitting < 4 ? 4 : fitting / 4 * 4;
+    const int wide = target == GATED ? columns / 2 : columns;
+    int first, end;
+    while (claim(team, wide, CHUNK_COLUMNS, &first, &end)) {
+        if (target == GATED) gated_chunk(x, w, y, rows, wide, first, end - first, inner, panel_rows, is_bf16);
+        else plain_chunk(x, w, y, rows, columns, first, end, inner, panel_rows, is_bf16, target == ADD);
+    }
+    meet(team);
+}

@@ -1,0 +1,150 @@
+// One decoder step, computed by a team; every operation ends with all members meeting.
+#include "llama.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "attention.h"
+#include "linear.h"
+#include "rows.h"
+#include "team.h"
+
+// Everything between the weights and the logits.
+struct scratch {
+    float *residual, *qkv, *scores;
+    void *hidden, *queries, *mixed, *gated;
+    struct tile *tiles;
+    size_t scores_per_thread;
+    char *end;
+};
+
+static char *take(char **next, size_t bytes) {
+    char *taken = *next;
+    *next += (bytes + 63) / 64 * 64;
+    return taken;
+}
+
+static struct cache cache_of(const struct halogen_model *model, const struct halogen_step *step, int layer) {
+    const ptrdiff_t half = (ptrdiff_t)model->kv_heads * model->head_dim * BLOCK_TOKENS * (model->is_bf16 ? 2 : 4);
+    return (struct cache){.keys = (char *)step->blocks + 2 * half * layer,
+                          .block_bytes = step->block_bytes,
+                          .value_bytes = half,
+                          .heads = model->heads,
+                          .kv_heads = model->kv_heads,
+                          .head_dim = model->head_dim,
+                          .is_bf16 = model->is_bf16};
+}
+
+static struct tokens tokens_of(const struct halogen_step *step) {
+    return (struct tokens){step->tokens, step->sequences, step->table_width, step->positions, step->rows,
+                           step->tables};
+}
+
+static struct scratch lay_out(const struct halogen_model *m, const struct halogen_step *step, char *base,
+                              int threads) {
+    const size_t rows = (size_t)step->tokens, width = m->is_bf16 ? 2 : 4;
+    const size_t q = (size_t)m->heads * m->head_dim, kv = (size_t)m->kv_heads * m->head_dim;
+    const struct cache cache = cache_of(m, step, 0);
+    const struct tokens tokens = tokens_of(step);
+    struct scratch s;
+    s.residual = (float *)take(&base, rows * m->hidden * 4);
+    s.qkv = (float *)take(&base, rows * (q + 2 * kv) * 4);
+    s.hidden = take(&base, rows * m->hidden * width);
+    s.queries = take(&base, rows * q * width);
+    s.mixed = take(&base, rows * q * width);
+    s.gated = take(&base, rows * m->intermediate * width);
+    s.tiles = (struct tile *)take(&base, rows * sizeof(struct tile));
+    s.scores_per_thread = (attend_scratch(&cache, &tokens) + 15) / 16 * 16;
+    s.scores = (float *)take(&base, s.scores_per_thread * (size_t)threads * 4);
+    s.end = base;
+    return s;
+}
+
+int64_t halogen_scratch_bytes(const struct team *team, const struct halogen_model *model,
+                              const struct halogen_step *step) {
+    return lay_out(model, step, NULL, team_size(team)).end - (char *)NULL;
+}
+
+// A step under way, as every member sees it.
+struct work {
+    const struct halogen_model *model;
+    const struct halogen_step *step;
+    struct scratch scratch;
+    struct tokens tokens;
+    int tile_count;
+    float *logits;
+};
+
+static void attention_half(struct team *team, const struct work *work, int layer, float *scores) {
+    const struct halogen_model *m = work->model;
+    const struct halogen_layer *w = m->layers + layer;
+    const struct scratch *s = &work->scratch;
+    const struct cache cache = cache_of(m, work->step, layer);
+    const int rows = work->tokens.count, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    rms_norm(team, s->residual, NULL, w->attention_norm, s->hidden, rows, m->hidden, m->eps, m->is_bf16);
+    linear(team, s->hidden, w->qkv, s->qkv, rows, q + 2 * kv, m->hidden, m->is_bf16, STORE);
+    rotate_and_store(team, s->qkv, s->queries, m->cos, m->sin, &cache, &work->tokens);
+    attend(team, s->queries, s->mixed, &cache, &work->tokens, s->tiles, work->tile_count, scores);
+    linear(team, s->mixed, w->output, s->residual, rows, m->hidden, q, m->is_bf16, ADD);
+}
+
+static void mlp_half(struct team *team, const struct work *work, int layer) {
+    const struct halogen_model *m = work->model;
+    const struct halogen_layer *w = m->layers + layer;
+    const struct scratch *s = &work->scratch;
+    const int rows = work->tokens.count;
+    rms_norm(team, s->residual, NULL, w->mlp_norm, s->hidden, rows, m->hidden, m->eps, m->is_bf16);
+    linear(team, s->hidden, w->gate_up, s->gated, rows, 2 * m->intermediate, m->hidden, m->is_bf16, GATED);
+    linear(team, s->gated, w->down, s->residual, rows, m->hidden, m->intermediate, m->is_bf16, ADD);
+}
+
+static void compute(struct team *team, int member, void *argument) {
+    const struct work *work = argument;
+    const struct halogen_model *m = work->model;
+    const struct halogen_step *step = work->step;
+    const struct scratch *s = &work->scratch;
+    embed(team, m->embedding, step->token_ids, s->residual, step->tokens, m->hidden, m->is_bf16);
+    for (int layer = 0; layer < m->layer_count; layer++) {
+        attention_half(team, work, layer, s->scores + s->scores_per_thread * (size_t)member);
+        mlp_half(team, work, layer);
+    }
+    rms_norm(team, s->residual, step->sample_rows, m->norm, s->hidden, step->samples, m->hidden, m->eps, m->is_bf16);
+    linear(team, s->hidden, m->head, work->logits, step->samples, m->vocabulary, m->hidden, m->is_bf16, STORE);
+}
+
+void halogen_step_llama(struct team *team, const struct halogen_model *model, const struct halogen_step *step,
+                        void *scratch, float *logits) {
+    const struct cache cache = cache_of(model, step, 0);
+    struct work work = {.model = model,
+                        .step = step,
+                        .scratch = lay_out(model, step, scratch, team_size(team)),
+                        .tokens = tokens_of(step),
+                        .logits = logits};
+    work.tile_count = cut_tiles(&work.tokens, tile_queries(&cache), work.scratch.tiles);
+    run_team(team, compute, &work);
+}
+
+struct product {
+    const void *x, *w;
+    void *y;
+    int rows, columns, inner, is_bf16, target;
+};
+
+static void multiply(struct team *team, int member, void *argument) {
+    const struct product *p = argument;
+    (void)member;
+    linear(team, p->x, p->w, p->y, p->rows, p->columns, p->inner, p->is_bf16, (enum target)p->target);
+}
+
+void halogen_linear(struct team *team, const void *x, const void *w, void *y, int32_t rows, int32_t columns,
+                    int32_t inner, int32_t is_bf16, int32_t target) {
+    struct product product = {x, w, y, rows, columns, inner, is_bf16, target};
+    run_team(team, multiply, &product);
+}
+
+int32_t halogen_is_supported(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bf16");
+}

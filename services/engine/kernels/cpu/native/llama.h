@@ -1,0 +1,45 @@
+// The whole of a decoder's step behind one call: a plain C interface, mirrored in library.py.
+#ifndef HALOGEN_LLAMA_H
+#define HALOGEN_LLAMA_H
+
+#include <stdint.h>
+
+struct team;  // see team.h
+
+// Matrices are [out, in], contiguous, in bfloat16 or float32.
+struct halogen_layer {
+    const void *attention_norm, *qkv, *output, *mlp_norm, *gate_up, *down;
+};
+
+struct halogen_model {
+    const void *embedding, *norm, *head;
+    const struct halogen_layer *layers;
+    const float *cos, *sin;  // [positions, head_dim / 2]
+    int32_t layer_count, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, is_bf16;
+    float eps;
+};
+
+// See ragged.py.
+struct halogen_step {
+    const int32_t *token_ids, *positions, *rows, *tables, *sample_rows;
+    void *blocks;         // [blocks, layers, 2, kv_heads, 16 * head_dim]
+    int64_t block_bytes;
+    int32_t tokens, sequences, table_width, samples;
+};
+
+// Whether this CPU has what the code needs: AVX-512 F, BW, DQ, VL and BF16.
+int32_t halogen_is_supported(void);
+
+// Bytes of scratch that halogen_step_llama needs.
+int64_t halogen_scratch_bytes(const struct team *team, const struct halogen_model *model,
+                              const struct halogen_step *step);
+
+// Computes a step; logits are [samples, vocabulary]. Scratch is aligned to 64 bytes.
+void halogen_step_llama(struct team *team, const struct halogen_model *model, const struct halogen_step *step,
+                        void *scratch, float *logits);
+
+// y = x @ w.T, or y += it, or y = silu(first half) * second half: for tests and measurements.
+void halogen_linear(struct team *team, const void *x, const void *w, void *y, int32_t rows, int32_t columns,
+                    int32_t inner, int32_t is_bf16, int32_t target);
+
+#endif

@@ -1,0 +1,111 @@
+"""The Llama decoder as one call into C."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from services.common.checkpoint.architecture import Architecture
+from services.common.kv import BLOCK_TOKENS
+from services.engine.kernels.cpu.library import Layer, Model, Step, load_library
+from services.engine.kernels.cpu.team import Team
+from services.engine.model.llama_weights import LayerWeights, LlamaWeights
+from services.engine.model.rotary import Rotary
+from services.engine.ragged import Ragged
+
+
+class NativeLlama:
+    """See `Decoder`; computes what `Llama` computes, in another order of summation.
+
+    Not for two steps at once: it has one scratch.
+
+    Args:
+        architecture: Its shape and constants.
+        weights: Contiguous tensors of bfloat16 or float32.
+        max_positions: Most tokens of one sequence.
+        team: Threads that a step uses.
+    """
+
+    def __init__(
+        self, architecture: Architecture, weights: LlamaWeights, max_positions: int, team: Team
+    ) -> None:
+        self.dtype = weights.embedding.dtype
+        self.kv_shape = (
+            architecture.num_hidden_layers,
+            2,
+            architecture.num_key_value_heads,
+            BLOCK_TOKENS * architecture.head_dim,
+        )
+        self._library = load_library()
+        self._vocab_size = architecture.vocab_size
+        self._team = team
+        self._weights = weights  # keeps alive what the pointers below point to
+        self._rotary = Rotary.of(architecture.rope_theta, architecture.head_dim, max_positions)
+        self._model = _model(architecture, weights, self._rotary)
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+
+    def forward(self, step: Ragged, blocks: torch.Tensor) -> torch.Tensor:
+        """As `Decoder.forward`."""
+        described = _step(step, blocks)
+        needed = self._library.halogen_scratch_bytes(self._team.address, self._model, described)
+        if needed > len(self._scratch):
+            self._scratch = torch.empty(needed, dtype=torch.uint8)  # torch aligns to 64 bytes
+        logits = torch.empty(len(step.sample_rows), self._vocab_size)
+        self._library.halogen_step_llama(
+            self._team.address, self._model, described, self._scratch.data_ptr(), logits.data_ptr()
+        )
+        return logits
+
+
+def _model(architecture: Architecture, weights: LlamaWeights, rotary: Rotary) -> Model:
+    layers = (Layer * len(weights.layers))(*map(_layer, weights.layers))
+    return Model(
+        embedding=weights.embedding.data_ptr(),
+        norm=weights.norm.data_ptr(),
+        head=weights.head.data_ptr(),
+        layers=layers,
+        cos=rotary.cos.data_ptr(),
+        sin=rotary.sin.data_ptr(),
+        layer_count=architecture.num_hidden_layers,
+        hidden=architecture.hidden_size,
+        intermediate=architecture.intermediate_size,
+        heads=architecture.num_attention_heads,
+        kv_heads=architecture.num_key_value_heads,
+        head_dim=architecture.head_dim,
+        vocabulary=architecture.vocab_size,
+        is_bf16=weights.embedding.dtype == torch.bfloat16,
+        eps=architecture.rms_norm_eps,
+    )
+
+
+def _layer(weights: LayerWeights) -> Layer:
+    return Layer(
+        attention_norm=weights.attention_norm.data_ptr(),
+        qkv=weights.qkv.data_ptr(),
+        output=weights.output.data_ptr(),
+        mlp_norm=weights.mlp_norm.data_ptr(),
+        gate_up=weights.gate_up.data_ptr(),
+        down=weights.down.data_ptr(),
+    )
+
+
+def _step(step: Ragged, blocks: torch.Tensor) -> Step:
+    return Step(
+        token_ids=_address(step.token_ids),
+        positions=_address(step.positions),
+        rows=_address(step.rows),
+        tables=_address(step.tables),
+        sample_rows=_address(step.sample_rows),
+        blocks=blocks.data_ptr(),
+        block_bytes=blocks.stride(0) * blocks.itemsize,
+        tokens=len(step.token_ids),
+        sequences=len(step.rows) - 1,
+        table_width=step.tables.shape[1],
+        samples=len(step.sample_rows),
+    )
+
+
+def _address(array: npt.NDArray[np.int32]) -> int:
+    assert array.flags.c_contiguous
+    return array.ctypes.data

@@ -1,0 +1,50 @@
+"""The threads that compute: the C library's own, since those of an OpenMP runtime wait by spinning."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from services.common.errors import Unavailable
+from services.engine.kernels.cpu.library import load_library
+
+
+class Team:
+    """A caller's thread and `threads - 1` of its own, which sleep between steps and end with this object.
+
+    For one caller at a time.
+
+    Attributes:
+        address: For calls into the library.
+    """
+
+    def __init__(self, threads: int) -> None:
+        library = load_library()
+        address = library.halogen_open_team(threads)
+        if not address:
+            raise Unavailable(f"{threads} threads cannot be started: give --threads fewer")
+        self.address: int = address
+        weakref.finalize(self, library.halogen_close_team, address)
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor, target: int) -> None:
+        """One product alone, for tests and measurements; see native/linear.h.
+
+        Args:
+            x: [rows, inner].
+            weight: [columns, inner], of x's dtype.
+            y: Where the result goes.
+            target: 0 stores, 1 adds, 2 gates.
+        """
+        is_bf16 = x.dtype == torch.bfloat16
+        load_library().halogen_linear(
+            self.address,
+            x.data_ptr(),
+            weight.data_ptr(),
+            y.data_ptr(),
+            len(x),
+            len(weight),
+            x.shape[1],
+            is_bf16,
+            target,
+        )

@@ -1,0 +1,29 @@
+"""The tensors of a Llama decoder, in the places where it uses them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWeights:
+    """One decoder layer; matrices are [out, in]."""
+
+    attention_norm: torch.Tensor
+    qkv: torch.Tensor  # q, k, v rows one after the other
+    output: torch.Tensor
+    mlp_norm: torch.Tensor
+    gate_up: torch.Tensor  # gate rows, then up rows
+    down: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaWeights:
+    """All tensors, of one dtype; `head` is `embedding` where the two are tied."""
+
+    embedding: torch.Tensor
+    layers: tuple[LayerWeights, ...]
+    norm: torch.Tensor
+    head: torch.Tensor
