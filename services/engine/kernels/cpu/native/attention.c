@@ -163,40 +163,6 @@ INLINE void attend_any_rows(const char *const *queries, void *const *out, const 
     }
 }
 
-// One tile with one kv head: row i is query i / group with head i % group of the group.
-static void attend_tile(const char *queries, char *mixed, const struct cache *cache, const struct tokens *tokens,
-                        const struct tile *tile, int kv_head, float *scores) {
-    const int group = cache->heads / cache->kv_heads, width = cache->is_bf16 ? 2 : 4;
-    const ptrdiff_t head_bytes = (ptrdiff_t)cache->head_dim * width, stride = score_stride(tokens);
-    const char *keys = cache->keys + kv_head * head_bytes * BLOCK_TOKENS;
-    const int32_t *table = tokens->tables + (ptrdiff_t)tile->sequence * tokens->table_width;
-    for (int first = 0; first < tile->count * group; first += ROWS) {
-        const int rows = least(ROWS, tile->count * group - first);
-        const char *from[ROWS];
-        void *to[ROWS];
-        int lengths[ROWS];
-        for (int r = 0; r < rows; r++) {
-            const int token = tile->first + (first + r) / group, head = kv_head * group + (first + r) % group;
-            const ptrdiff_t at = ((ptrdiff_t)token * cache->heads + head) * head_bytes;
-            from[r] = queries + at;
-            to[r] = mixed + at;
-            lengths[r] = tokens->positions[token] + 1;
-        }
-        const int most = lengths[rows - 1];
-        if (cache->is_bf16)
-            attend_any_rows(from, to, lengths, most, rows, keys, table, cache, true, scores, stride);
-        else attend_any_rows(from, to, lengths, most, rows, keys, table, cache, false, scores, stride);
-    }
-}
-
-void attend(struct team *team, const void *queries, void *mixed, const struct cache *cache,
-            const struct tokens *tokens, const struct tile *tiles, int tile_count, float *scratch) {
-    int item, end;
-    while (claim(team, tile_count * cache->kv_heads, 1, &item, &end))
-        attend_tile(queries, mixed, cache, tokens, tiles + item / cache->kv_heads, item % cache->kv_heads, scratch);
-    meet(team);
-}
-
 // Elements i and i + head_dim / 2 turn together.
 INLINE void rotate(const float *x, const float *cos, const float *sin, int half, void *out, bool is_bf16) {
     for (int i = 0; i < half; i += LANES) {
@@ -232,21 +198,6 @@ static void store_f32(const float *key, const float *value, char *keys, char *va
     }
 }
 
-static void rotate_and_store_token(const float *qkv, char *queries, const float *cos, const float *sin,
-                                   const struct cache *cache, char *block, int slot, bool is_last) {
-    const int size = cache->head_dim, width = cache->is_bf16 ? 2 : 4;
-    for (int h = 0; h < cache->heads; h++)
-        rotate(qkv + h * size, cos, sin, size / 2, queries + (ptrdiff_t)h * size * width, cache->is_bf16);
-    for (int h = 0; h < cache->kv_heads; h++) {
-        const float *key = qkv + (cache->heads + h) * size, *value = key + cache->kv_heads * size;
-        char *keys = block + (ptrdiff_t)h * size * width * BLOCK_TOKENS, *values = keys + cache->value_bytes;
-        float turned[size];
-        rotate(key, cos, sin, size / 2, turned, cache->is_bf16);
-        if (cache->is_bf16) store_bf16((bf16 *)turned, value, keys, values, slot, size, is_last);
-        else store_f32(turned, value, keys, values, slot, size);
-    }
-}
-
 static int sequence_of(const struct tokens *tokens, int token) {
     int low = 0, high = tokens->sequences;
     while (high - low > 1) {
@@ -257,19 +208,72 @@ static int sequence_of(const struct tokens *tokens, int token) {
     return low;
 }
 
-void rotate_and_store(struct team *team, const float *qkv, void *queries, const float *cos, const float *sin,
-                      const struct cache *cache, const struct tokens *tokens) {
-    const int half = cache->head_dim / 2, heads = cache->heads + 2 * cache->kv_heads;
-    const ptrdiff_t head_bytes = (ptrdiff_t)cache->head_dim * (cache->is_bf16 ? 2 : 4);
-    int token, end;
-    while (claim(team, tokens->count, 1, &token, &end)) {
-        const int position = tokens->positions[token], sequence = sequence_of(tokens, token);
-        const int32_t *table = tokens->tables + (ptrdiff_t)sequence * tokens->table_width;
-        rotate_and_store_token(qkv + (ptrdiff_t)token * heads * cache->head_dim,
-                               (char *)queries + (ptrdiff_t)token * cache->heads * head_bytes,
-                               cos + (ptrdiff_t)position * half, sin + (ptrdiff_t)position * half, cache,
-                               cache->keys + table[position / BLOCK_TOKENS] * cache->block_bytes,
-                               position % BLOCK_TOKENS, token + 1 == tokens->rows[sequence + 1]);
+// One token with one kv head and the group of heads that shares it.
+static void rotate_and_store(const struct attention *a, int token, int sequence, int kv_head) {
+    const struct cache *cache = a->cache;
+    const int size = cache->head_dim, width = cache->is_bf16 ? 2 : 4, group = cache->heads / cache->kv_heads;
+    const int position = a->tokens->positions[token], slot = position % BLOCK_TOKENS;
+    const float *cos = a->cos + (ptrdiff_t)position * (size / 2), *sin = a->sin + (ptrdiff_t)position * (size / 2);
+    const float *q = a->qkv + (ptrdiff_t)token * (cache->heads + 2 * cache->kv_heads) * size;
+    const float *key = q + (cache->heads + kv_head) * size, *value = key + cache->kv_heads * size;
+    for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
+        rotate(q + h * size, cos, sin, size / 2,
+               (char *)a->queries + ((ptrdiff_t)token * cache->heads + h) * size * width, cache->is_bf16);
+    const int32_t block = a->tokens->tables[(ptrdiff_t)sequence * a->tokens->table_width + position / BLOCK_TOKENS];
+    char *keys = cache->keys + block * cache->block_bytes + (ptrdiff_t)kv_head * size * width * BLOCK_TOKENS;
+    float turned[size];
+    rotate(key, cos, sin, size / 2, turned, cache->is_bf16);
+    if (cache->is_bf16)
+        store_bf16((bf16 *)turned, value, keys, keys + cache->value_bytes, slot, size,
+                   token + 1 == a->tokens->rows[sequence + 1]);
+    else store_f32(turned, value, keys, keys + cache->value_bytes, slot, size);
+}
+
+// One tile with one kv head: row i is query i / group with head i % group of the group.
+static void attend_tile(const struct attention *a, const struct tile *tile, int kv_head, float *scores) {
+    const struct cache *cache = a->cache;
+    const int group = cache->heads / cache->kv_heads, width = cache->is_bf16 ? 2 : 4;
+    const ptrdiff_t head_bytes = (ptrdiff_t)cache->head_dim * width, stride = score_stride(a->tokens);
+    const char *keys = cache->keys + kv_head * head_bytes * BLOCK_TOKENS;
+    const int32_t *table = a->tokens->tables + (ptrdiff_t)tile->sequence * a->tokens->table_width;
+    for (int first = 0; first < tile->count * group; first += ROWS) {
+        const int rows = least(ROWS, tile->count * group - first);
+        const char *from[ROWS];
+        void *to[ROWS];
+        int lengths[ROWS];
+        for (int r = 0; r < rows; r++) {
+            const int token = tile->first + (first + r) / group, head = kv_head * group + (first + r) % group;
+            const ptrdiff_t at = ((ptrdiff_t)token * cache->heads + head) * head_bytes;
+            from[r] = (const char *)a->queries + at;
+            to[r] = (char *)a->mixed + at;
+            lengths[r] = a->tokens->positions[token] + 1;
+        }
+        const int most = lengths[rows - 1];
+        if (cache->is_bf16)
+            attend_any_rows(from, to, lengths, most, rows, keys, table, cache, true, scores, stride);
+        else attend_any_rows(from, to, lengths, most, rows, keys, table, cache, false, scores, stride);
+    }
+}
+
+// A tile that is all of its sequence's tokens can be rotated, stored and attended to in one go.
+static void rotate_tile(const struct attention *a, const struct tile *tile, int kv_head) {
+    for (int t = tile->first; t < tile->first + tile->count; t++) rotate_and_store(a, t, tile->sequence, kv_head);
+}
+
+void attend(struct team *team, const struct attention *a, float *scratch) {
+    const int kv_heads = a->cache->kv_heads;
+    const bool in_one_go = a->tile_count == a->tokens->sequences;
+    int item, end;
+    if (!in_one_go) {
+        while (claim(team, a->tokens->count * kv_heads, kv_heads, &item, &end))
+            for (; item < end; item++)
+                rotate_and_store(a, item / kv_heads, sequence_of(a->tokens, item / kv_heads), item % kv_heads);
+        meet(team);
+    }
+    while (claim(team, a->tile_count * kv_heads, 1, &item, &end)) {
+        const struct tile *tile = a->tiles + item / kv_heads;
+        if (in_one_go) rotate_tile(a, tile, item % kv_heads);
+        attend_tile(a, tile, item % kv_heads, scratch);
     }
     meet(team);
 }

@@ -39,14 +39,19 @@ int cut_tiles(const struct tokens *tokens, int queries, struct tile *tiles);
 // Floats that each thread needs for attend().
 size_t attend_scratch(const struct cache *cache, const struct tokens *tokens);
 
-// Turns q and k by position and stores k and v; q goes to `queries`, [tokens, heads * head_dim].
-// cos and sin are [positions, head_dim / 2]. Called by every member of a team; ends with a barrier.
-void rotate_and_store(struct team *team, const float *qkv, void *queries, const float *cos, const float *sin,
-                      const struct cache *cache, const struct tokens *tokens);
+// The step's part in one layer: qkv is [tokens, (heads + 2 * kv_heads) * head_dim]; queries and mixed are
+// [tokens, heads * head_dim] in the cache's type; cos and sin are [positions, head_dim / 2].
+struct attention {
+    const struct cache *cache;
+    const struct tokens *tokens;
+    const struct tile *tiles;
+    int tile_count;
+    const float *qkv, *cos, *sin;
+    void *queries, *mixed;
+};
 
-// mixed = attention of `queries`, both [tokens, heads * head_dim]. Called by every member of a team, each with
-// scratch of its own; ends with a barrier.
-void attend(struct team *team, const void *queries, void *mixed, const struct cache *cache,
-            const struct tokens *tokens, const struct tile *tiles, int tile_count, float *scratch);
+// Turns q and k by position, stores k and v, and attends. Called by every member of a team, each with scratch of
+// its own; ends with a barrier.
+void attend(struct team *team, const struct attention *attention, float *scratch);
 
 #endif

@@ -9,12 +9,16 @@
 #include "rows.h"
 #include "team.h"
 
+// Up to so many rows, every member norms all of them for itself rather than wait for the others' share.
+#define FEW_ROWS 32
+
 // Everything between the weights and the logits.
 struct scratch {
     float *residual, *qkv, *scores;
-    void *hidden, *queries, *mixed, *gated;
+    char *hidden;  // of all members, or one part for each where there are few rows
+    void *queries, *mixed, *gated;
     struct tile *tiles;
-    size_t scores_per_thread;
+    size_t scores_per_member, hidden_per_member;
     char *end;
 };
 
@@ -49,13 +53,16 @@ static struct scratch lay_out(const struct halogen_model *m, const struct haloge
     struct scratch s;
     s.residual = (float *)take(&base, rows * m->hidden * 4);
     s.qkv = (float *)take(&base, rows * (q + 2 * kv) * 4);
-    s.hidden = take(&base, rows * m->hidden * width);
+    const size_t few = rows < FEW_ROWS ? rows : FEW_ROWS;
+    s.hidden_per_member = (few * m->hidden * width + 63) / 64 * 64;
+    const size_t private = s.hidden_per_member * (size_t)threads, shared = rows * m->hidden * width;
+    s.hidden = take(&base, private > shared ? private : shared);
     s.queries = take(&base, rows * q * width);
     s.mixed = take(&base, rows * q * width);
     s.gated = take(&base, rows * m->intermediate * width);
     s.tiles = (struct tile *)take(&base, rows * sizeof(struct tile));
-    s.scores_per_thread = (attend_scratch(&cache, &tokens) + 15) / 16 * 16;
-    s.scores = (float *)take(&base, s.scores_per_thread * (size_t)threads * 4);
+    s.scores_per_member = (attend_scratch(&cache, &tokens) + 15) / 16 * 16;
+    s.scores = (float *)take(&base, s.scores_per_member * (size_t)threads * 4);
     s.end = base;
     return s;
 }
@@ -75,26 +82,41 @@ struct work {
     float *logits;
 };
 
-static void attention_half(struct team *team, const struct work *work, int layer, float *scores) {
+// Norms rows of the residual; returns where this member finds them.
+static const void *norm(struct team *team, int member, const struct work *work, const void *weight,
+                        const int32_t *chosen, int rows) {
+    const struct halogen_model *m = work->model;
+    const struct scratch *s = &work->scratch;
+    if (rows > FEW_ROWS) {
+        rms_norm(team, s->residual, chosen, weight, s->hidden, rows, m->hidden, m->eps, m->is_bf16);
+        return s->hidden;
+    }
+    char *own = s->hidden + s->hidden_per_member * (size_t)member;
+    norm_rows(s->residual, chosen, weight, own, rows, m->hidden, m->eps, m->is_bf16);
+    return own;
+}
+
+static void attention_half(struct team *team, int member, const struct work *work, int layer) {
     const struct halogen_model *m = work->model;
     const struct halogen_layer *w = m->layers + layer;
     const struct scratch *s = &work->scratch;
     const struct cache cache = cache_of(m, work->step, layer);
+    const struct attention attention = {&cache, &work->tokens, s->tiles, work->tile_count, s->qkv,
+                                        m->cos, m->sin,        s->queries, s->mixed};
     const int rows = work->tokens.count, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
-    rms_norm(team, s->residual, NULL, w->attention_norm, s->hidden, rows, m->hidden, m->eps, m->is_bf16);
-    linear(team, s->hidden, w->qkv, s->qkv, rows, q + 2 * kv, m->hidden, m->is_bf16, STORE);
-    rotate_and_store(team, s->qkv, s->queries, m->cos, m->sin, &cache, &work->tokens);
-    attend(team, s->queries, s->mixed, &cache, &work->tokens, s->tiles, work->tile_count, scores);
+    const void *hidden = norm(team, member, work, w->attention_norm, NULL, rows);
+    linear(team, hidden, w->qkv, s->qkv, rows, q + 2 * kv, m->hidden, m->is_bf16, STORE);
+    attend(team, &attention, s->scores + s->scores_per_member * (size_t)member);
     linear(team, s->mixed, w->output, s->residual, rows, m->hidden, q, m->is_bf16, ADD);
 }
 
-static void mlp_half(struct team *team, const struct work *work, int layer) {
+static void mlp_half(struct team *team, int member, const struct work *work, int layer) {
     const struct halogen_model *m = work->model;
     const struct halogen_layer *w = m->layers + layer;
     const struct scratch *s = &work->scratch;
     const int rows = work->tokens.count;
-    rms_norm(team, s->residual, NULL, w->mlp_norm, s->hidden, rows, m->hidden, m->eps, m->is_bf16);
-    linear(team, s->hidden, w->gate_up, s->gated, rows, 2 * m->intermediate, m->hidden, m->is_bf16, GATED);
+    const void *hidden = norm(team, member, work, w->mlp_norm, NULL, rows);
+    linear(team, hidden, w->gate_up, s->gated, rows, 2 * m->intermediate, m->hidden, m->is_bf16, GATED);
     linear(team, s->gated, w->down, s->residual, rows, m->hidden, m->intermediate, m->is_bf16, ADD);
 }
 
@@ -102,14 +124,13 @@ static void compute(struct team *team, int member, void *argument) {
     const struct work *work = argument;
     const struct halogen_model *m = work->model;
     const struct halogen_step *step = work->step;
-    const struct scratch *s = &work->scratch;
-    embed(team, m->embedding, step->token_ids, s->residual, step->tokens, m->hidden, m->is_bf16);
+    embed(team, m->embedding, step->token_ids, work->scratch.residual, step->tokens, m->hidden, m->is_bf16);
     for (int layer = 0; layer < m->layer_count; layer++) {
-        attention_half(team, work, layer, s->scores + s->scores_per_thread * (size_t)member);
-        mlp_half(team, work, layer);
+        attention_half(team, member, work, layer);
+        mlp_half(team, member, work, layer);
     }
-    rms_norm(team, s->residual, step->sample_rows, m->norm, s->hidden, step->samples, m->hidden, m->eps, m->is_bf16);
-    linear(team, s->hidden, m->head, work->logits, step->samples, m->vocabulary, m->hidden, m->is_bf16, STORE);
+    const void *hidden = norm(team, member, work, m->norm, step->sample_rows, step->samples);
+    linear(team, hidden, m->head, work->logits, step->samples, m->vocabulary, m->hidden, m->is_bf16, STORE);
 }
 
 void halogen_step_llama(struct team *team, const struct halogen_model *model, const struct halogen_step *step,

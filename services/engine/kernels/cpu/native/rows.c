@@ -42,12 +42,22 @@ static void norm_row(const float *x, const void *weight, void *out, int size, fl
     }
 }
 
+static void norm_chosen(const float *x, const int32_t *chosen, const void *weight, void *out, int first, int end,
+                        int size, float eps, bool is_bf16) {
+    for (int i = first; i < end; i++)
+        norm_row(x + (ptrdiff_t)(chosen ? chosen[i] : i) * size, weight,
+                 (char *)out + (ptrdiff_t)i * size * (is_bf16 ? 2 : 4), size, eps, is_bf16);
+}
+
 void rms_norm(struct team *team, const float *x, const int32_t *chosen, const void *weight, void *out, int rows,
               int size, float eps, bool is_bf16) {
     int first, end;
     while (claim(team, rows, CHUNK_ROWS, &first, &end))
-        for (int i = first; i < end; i++)
-            norm_row(x + (ptrdiff_t)(chosen ? chosen[i] : i) * size, weight,
-                     (char *)out + (ptrdiff_t)i * size * (is_bf16 ? 2 : 4), size, eps, is_bf16);
+        norm_chosen(x, chosen, weight, out, first, end, size, eps, is_bf16);
     meet(team);
+}
+
+void norm_rows(const float *x, const int32_t *chosen, const void *weight, void *out, int rows, int size, float eps,
+               bool is_bf16) {
+    norm_chosen(x, chosen, weight, out, 0, rows, size, eps, is_bf16);
 }

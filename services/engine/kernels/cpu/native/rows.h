@@ -6,7 +6,7 @@
 
 #include "team.h"
 
-// All are called by every member of a team and end with a barrier.
+// All but norm_rows() are called by every member of a team and end with a barrier.
 
 // out[i] = table[ids[i]] in float32; table is [entries, size].
 void embed(struct team *team, const void *table, const int32_t *ids, float *out, int rows, int size, bool is_bf16);
@@ -14,5 +14,9 @@ void embed(struct team *team, const void *table, const int32_t *ids, float *out,
 // out[i] = x / rms(x) * weight for row chosen[i] of x, or row i where `chosen` is null; in weight's type.
 void rms_norm(struct team *team, const float *x, const int32_t *chosen, const void *weight, void *out, int rows,
               int size, float eps, bool is_bf16);
+
+// The same by one member alone.
+void norm_rows(const float *x, const int32_t *chosen, const void *weight, void *out, int rows, int size, float eps,
+               bool is_bf16);
 
 #endif
