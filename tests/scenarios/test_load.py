@@ -15,7 +15,7 @@ from services.common.client import Client, CompletionStream
 from services.common.completion import Chunk
 from services.common.errors import HalogenError, InternalError
 from services.engine.engine import Engine
-from services.engine.loaded_model import LlamaOnArena
+from services.engine.loaded_model import ModelOnArena
 from services.engine.ragged import Ragged
 from services.scheduler.ledger import Ledger
 from tests.scenarios.cluster import Cluster
@@ -114,16 +114,16 @@ async def test_a_long_prompt_delays_a_running_stream_by_one_chunk(
 ) -> None:
     """While 1,500 tokens of prompt are computed, a running stream gets a token in every step, none over a chunk."""
     chunk, steps = 256, list[tuple[int, int]]()
-    forward = LlamaOnArena.forward
+    forward = ModelOnArena.forward
 
-    def watched(self: LlamaOnArena, step: Ragged) -> Any:
+    def watched(self: ModelOnArena, step: Ragged) -> Any:
         sizes = [int(end - begin) for begin, end in zip(step.rows[:-1], step.rows[1:], strict=True)]
         steps.append((sizes.count(1), sum(size for size in sizes if size > 1)))
         return forward(self, step)
 
     system: Cluster = await start("in_process", engine={"chunk_tokens": chunk})
     await system.publish("long", long_context)
-    monkeypatch.setattr(LlamaOnArena, "forward", watched)
+    monkeypatch.setattr(ModelOnArena, "forward", watched)
     async with system.client() as client:
         running = client.generate([5] * 8, max_tokens=200, temperature=0, ignore_eos=True)
         async with running:
@@ -149,15 +149,15 @@ async def test_s_d7_an_engine_that_fails_in_step_n_ends_in_an_error(
     """
     system: Cluster = await start("in_process")
     await system.publish("stories", stories["stories-v1"])
-    forward, left = LlamaOnArena.forward, [5]
+    forward, left = ModelOnArena.forward, [5]
 
-    def failing(self: LlamaOnArena, step: Ragged) -> Any:
+    def failing(self: ModelOnArena, step: Ragged) -> Any:
         left[0] -= 1
         if left[0] == 0:
             raise RuntimeError("injected")
         return forward(self, step)
 
-    monkeypatch.setattr(LlamaOnArena, "forward", failing)
+    monkeypatch.setattr(ModelOnArena, "forward", failing)
     async with system.client() as client:
         seen: list[Chunk] = []
         with pytest.raises(HalogenError) as raised:
