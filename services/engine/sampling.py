@@ -11,12 +11,15 @@ from services.common.errors import InternalError
 from services.engine.sequence import Sampling
 
 _CHOICE_INDEX: Final = 0  # of several answers to one request; there is one so far
-_FIRST_LOOK: Final = 256  # tokens sorted before looking further for the end of top_p
+_GREEDY_BELOW: Final = 1e-5  # colder than this the likeliest token takes it all, and float32 would overflow
+_STRETCH: Final = 256
+_GROUP: Final = 64
 
-Logits = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.intp]
 
 
-def choose(logits: Logits, sampling: Sampling, position: int) -> int:
+def choose(logits: Floats, sampling: Sampling, position: int) -> int:
     """The token that follows.
 
     Args:
@@ -31,11 +34,12 @@ def choose(logits: Logits, sampling: Sampling, position: int) -> int:
         raise InternalError(
             "the model produced numbers that are not finite for this request", reason="NOT_FINITE"
         )
-    if sampling.temperature == 0 or sampling.top_k == 1:
+    if sampling.temperature < _GREEDY_BELOW or sampling.top_k == 1:
         return int(logits.argmax())  # the lowest id wins a tie
-    weights = np.exp((logits.astype(np.float64) - float(logits.max())) / sampling.temperature)
-    ids, kept = _nucleus(weights, sampling.top_k or len(weights), sampling.top_p)
-    return int(ids[_draw(kept, uniform(sampling.seed, position))])
+    weights = np.exp((logits - logits.max()) / np.float32(sampling.temperature))
+    ids = _kept(weights, sampling.top_k, sampling.top_p)
+    at = _draw(weights if ids is None else weights[ids], uniform(sampling.seed, position))
+    return at if ids is None else int(ids[at])
 
 
 def uniform(seed: int, position: int) -> float:
@@ -44,37 +48,53 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(philox).random())
 
 
-def _draw(weights: npt.NDArray[np.float64], at: float) -> int:
-    heap = weights.cumsum()
-    return min(int(heap.searchsorted(at * heap[-1], side="right")), len(heap) - 1)
+def _draw(weights: Floats, at: float) -> int:
+    """The place in `weights` that `at` of their sum falls on: first the stretch of 256, then the place in it."""
+    stretches = np.pad(weights, (0, -len(weights) % _STRETCH)).reshape(-1, _STRETCH)
+    heap = stretches.sum(axis=1, dtype=np.float64).cumsum()
+    wanted = at * heap[-1]
+    stretch = min(int(heap.searchsorted(wanted, side="right")), len(heap) - 1)
+    before = heap[stretch - 1] if stretch else 0.0
+    within = int(stretches[stretch].cumsum(dtype=np.float64).searchsorted(wanted - before, side="right"))
+    return min(stretch * _STRETCH + within, len(weights) - 1)
 
 
-def _nucleus(
-    weights: npt.NDArray[np.float64], top_k: int, top_p: float
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-    """The tokens that top_k and then top_p keep, with their weights; likeliest first, unless all are kept."""
-    if top_k >= len(weights) and top_p >= 1:
-        return np.arange(len(weights)), weights
-    if top_p >= 1:
+def _kept(weights: Floats, top_k: int, top_p: float) -> Ids | None:
+    """The ids that top_k and then top_p keep, likeliest first; None for all of them."""
+    ids = None
+    if 0 < top_k < len(weights):
         ids = _likeliest(weights, top_k)
-        return ids, weights[ids]
-    look = min(_FIRST_LOOK, top_k, len(weights))
-    total = weights.sum() if top_k >= len(weights) else weights[_likeliest(weights, top_k)].sum()
-    while True:
-        ids = _likeliest(weights, look)
-        mass = weights[ids].cumsum()
-        enough = int(mass.searchsorted(top_p * total)) + 1
-        if enough <= look or look >= min(top_k, len(weights)):
-            return ids[:enough], weights[ids[:enough]]
-        look = min(look * 8, top_k, len(weights))
+    if top_p < 1:
+        ids = _nucleus(weights, ids, top_p)
+    return ids
 
 
-def _likeliest(weights: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:
+def _nucleus(weights: Floats, ids: Ids | None, top_p: float) -> Ids:
+    """The likeliest ids whose weights make up `top_p` of the whole, of `ids` (sorted) or of all."""
+    among = weights if ids is None else weights[ids]
+    wanted = top_p * float(among.sum(dtype=np.float64))
+    if ids is None:
+        # All weights below this one together are less than what top_p leaves out.
+        least = (float(among.sum(dtype=np.float64)) - wanted) / len(weights)
+        ids = _sorted(weights, np.flatnonzero(weights >= least))
+        among = weights[ids]
+    return ids[: int(among.cumsum(dtype=np.float64).searchsorted(wanted)) + 1]
+
+
+def _likeliest(weights: Floats, count: int) -> Ids:
     """Ids of the `count` greatest weights, greatest first, the lower id first among equals."""
-    if count >= len(weights):
-        return np.argsort(-weights, kind="stable")
-    least = np.partition(weights, len(weights) - count)[len(weights) - count]
-    above = np.flatnonzero(weights > least)
-    equal = np.flatnonzero(weights == least)[: count - len(above)]
-    ids = np.concatenate((above, equal))
-    return ids[np.lexsort((ids, -weights[ids]))]
+    ids = np.flatnonzero(weights >= _bound(weights, count))
+    return _sorted(weights, ids)[:count]
+
+
+def _bound(weights: Floats, count: int) -> float:
+    """A weight that at least `count` weights reach, and not many more: the least of that many stretches' greatest."""
+    whole = len(weights) - len(weights) % _GROUP
+    greatest = weights[:whole].reshape(-1, _GROUP).max(axis=1)
+    among = greatest if len(greatest) >= count else weights
+    return float(np.partition(among, len(among) - count)[len(among) - count])
+
+
+def _sorted(weights: Floats, ids: Ids) -> Ids:
+    """`ids`, which rise, by falling weight; stable, so the lower id comes first among equals."""
+    return ids[np.argsort(-weights[ids], kind="stable")]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 
 from services.common.errors import InternalError
-from services.engine.sampling import Logits, choose, uniform
+from services.engine.sampling import Floats, choose, uniform
 from services.engine.sequence import Sampling
 
 LOGITS = arrays(np.float32, st.integers(1, 400), elements=st.floats(-20, 20, width=32))
@@ -19,12 +19,12 @@ def sampling(**changes: float) -> Sampling:
     return Sampling(**{"max_tokens": 1, "temperature": 1.0, **changes})  # type: ignore[arg-type]
 
 
-def kept(logits: Logits, rules: Sampling) -> set[int]:
+def kept(logits: Floats, rules: Sampling) -> set[int]:
     """What top_k and then top_p keep, by the definition: sorted, cut, cut again."""
-    weights = np.exp((logits.astype(np.float64) - float(logits.max())) / rules.temperature)
+    weights = np.exp((logits - logits.max()) / np.float32(rules.temperature)).astype(np.float64)
     order = np.argsort(-weights, kind="stable")[: rules.top_k or len(weights)]
-    mass = weights[order].cumsum() / weights[order].sum()
-    return set(order[: int(np.searchsorted(mass, rules.top_p)) + 1].tolist())
+    mass = weights[order].cumsum()
+    return set(order[: int(np.searchsorted(mass, rules.top_p * mass[-1] * (1 + 1e-9))) + 1].tolist())
 
 
 def test_greedy_takes_the_lowest_id_of_a_tie() -> None:
@@ -42,7 +42,7 @@ def test_logits_that_are_not_finite_are_a_fault(broken: float) -> None:
 @given(LOGITS, st.integers(0, 2**64 - 1), st.integers(1, 8192), st.integers(0, 50), st.floats(0.01, 1))
 @settings(deadline=None)
 def test_only_what_top_k_and_top_p_keep_is_chosen(
-    logits: Logits, seed: int, position: int, top_k: int, top_p: float
+    logits: Floats, seed: int, position: int, top_k: int, top_p: float
 ) -> None:
     """Whatever the seed, the choice lies in the set that the definition gives."""
     rules = sampling(seed=seed, top_k=min(top_k, len(logits)), top_p=top_p, temperature=0.7)
@@ -72,6 +72,20 @@ def test_a_flat_distribution_is_cut_where_top_p_says() -> None:
     ids = {choose(logits, sampling(seed=s, top_p=0.25), 1) for s in range(2000)}
     assert max(ids) < 2500
     assert len(ids) > 1000
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-6, 1e-4, 2.0])
+def test_every_allowed_temperature_works(temperature: float) -> None:
+    """The coldest are greedy; none overflows."""
+    logits = np.array([-3e4, 1, 5, 3e4], np.float32)
+    assert 3 == choose(logits, sampling(temperature=temperature), 1)
+
+
+def test_the_last_token_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator's greatest number falls on the last token, not past it."""
+    monkeypatch.setattr("services.engine.sampling.uniform", lambda _seed, _position: 1 - 2**-53)
+    for size in (1, 5, 256, 257, 1000):
+        assert size - 1 == choose(np.zeros(size, np.float32), sampling(), 1)
 
 
 def test_the_generator_is_philox() -> None:
