@@ -41,6 +41,7 @@ def test_both_sides_agree() -> None:
         "grpc.keepalive_timeout_ms",
         "grpc.keepalive_permit_without_calls",
         "grpc.http2.max_pings_without_data",
+        "grpc.http2.bdp_probe",
     } == shared
     for key in shared:
         assert dict(SERVER_OPTIONS)[key] == dict(CLIENT_OPTIONS)[key]
