@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "team.h"
 
 #include <limits.h>
@@ -107,9 +108,12 @@ static bool add_member(struct team *team, int number) {
     struct member *self = malloc(sizeof *self);
     if (!self) return false;
     *self = (struct member){team, number};
-    if (pthread_create(&team->members[number], NULL, serve, self) == 0) return true;
-    free(self);
-    return false;
+    if (pthread_create(&team->members[number], NULL, serve, self)) {
+        free(self);
+        return false;
+    }
+    pthread_setname_np(team->members[number], "halogen-step");
+    return true;
 }
 
 struct team *halogen_open_team(int32_t threads) {
