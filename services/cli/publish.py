@@ -73,25 +73,36 @@ async def wait_until_serving(control: ControlClient, wanted: Published, timeout_
 
 
 def _is_serving(status: pb.Status, wanted: Published) -> bool:
-    return any(
+    """Whether gateways route to that revision or a later one, and an engine that is there now has it ready.
+
+    What gateways route to outlives a restart of the whole system; the engines' readiness does not.
+    """
+    routed = any(
         (cohort.model, cohort.cohort) == (wanted.model, wanted.cohort)
         and cohort.serving_revision >= wanted.revision
         for cohort in status.cohorts
     )
+    active = types_pb2.GENERATION_STATE_ACTIVE
+    return routed and any(one.state == active for one in _generations(status, wanted, later=True))
 
 
 def _load_failure(status: pb.Status, wanted: Published) -> str | None:
     """What the engines say, once every engine that tried has failed."""
-    tried = [
-        generation
-        for process in status.processes
-        for generation in process.generations
-        if (generation.model, generation.cohort, generation.revision)
-        == (wanted.model, wanted.cohort, wanted.revision)
-    ]
+    tried = _generations(status, wanted, later=False)
     if tried and all(one.state == types_pb2.GENERATION_STATE_FAILED for one in tried):
         return f"no engine can serve {wanted.model}: {tried[0].error}"
     return None
+
+
+def _generations(status: pb.Status, wanted: Published, *, later: bool) -> list[pb.GenerationStatus]:
+    """What engines hold of that revision, or of `later` ones too."""
+    return [
+        one
+        for process in status.processes
+        for one in process.generations
+        if (one.model, one.cohort) == (wanted.model, wanted.cohort)
+        and (one.revision == wanted.revision or (later and one.revision > wanted.revision))
+    ]
 
 
 def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: float) -> str:

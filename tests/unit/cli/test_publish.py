@@ -1,0 +1,79 @@
+"""When a publish counts as served, and what is said when it is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import types_pb2
+from services.cli.ask import Asking
+from services.cli.publish import Published, _is_serving, _load_failure, _who_is_missing
+from services.common.client import Options
+
+WANTED = Published("m", "stable", "a" * 64, 2)
+ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
+FAILED = types_pb2.GENERATION_STATE_FAILED
+WARMING = types_pb2.GENERATION_STATE_WARMING
+
+
+def status(serving: int, *generations: tuple[int, types_pb2.GenerationState]) -> pb.Status:
+    """A status in which gateways serve a revision, and one engine for each generation given."""
+    return pb.Status(
+        cohorts=[pb.CohortStatus(model="m", cohort="stable", desired_revision=2, serving_revision=serving)],
+        processes=[
+            pb.ProcessStatus(
+                role="engine",
+                generations=[
+                    pb.GenerationStatus(
+                        model="m", cohort="stable", revision=revision, state=state, error="no room"
+                    )
+                ],
+            )
+            for revision, state in generations
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (status(2, (2, ACTIVE)), True),
+        (status(3, (3, ACTIVE)), True),
+        (status(2, (2, FAILED), (2, ACTIVE)), True),
+        (status(1, (2, ACTIVE)), False),
+        (status(2, (1, ACTIVE)), False),
+        (status(2, (2, WARMING)), False),
+        (status(2), False),
+        (pb.Status(), False),
+    ],
+)
+def test_served_is_routed_to_and_ready(seen: pb.Status, expected: bool) -> None:
+    """Both the gateways' record and an engine that is there now; a later revision counts too."""
+    assert expected == _is_serving(seen, WANTED)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (status(1, (2, FAILED)), "no engine can serve m: no room"),
+        (status(1, (2, FAILED), (2, WARMING)), None),
+        (status(1, (1, FAILED)), None),
+        (status(1), None),
+    ],
+)
+def test_it_fails_when_every_engine_that_tried_has_failed(seen: pb.Status, expected: str | None) -> None:
+    """No engine having tried is no failure."""
+    assert expected == _load_failure(seen, WANTED)
+
+
+def test_who_is_missing_is_named() -> None:
+    """The timeout's message says which processes are not there."""
+    assert "no gateway, no loader, no scheduler is registered" in _who_is_missing(
+        status(1, (2, WARMING)), WANTED, 5
+    )
+
+
+def test_every_wish_is_an_option_of_the_client() -> None:
+    """What the command line can say, the client can be told under the same name; silence is left out."""
+    assert set(Asking._fields) <= Options.__annotations__.keys()
+    assert {"temperature": 0.0, "model": "m"} == Asking(model="m", temperature=0.0).options()
