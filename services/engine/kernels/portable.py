@@ -22,6 +22,7 @@ from services.engine.model.rotary import Rotary
 from services.engine.ragged import Ragged
 
 _ROWS: Final = 16  # a multiple of this many rows always takes the same path of F.linear
+_REFINED: Final = 64  # logits of a row that are computed without rounding
 _QUERIES: Final = 16
 _TILE_BLOCKS: Final = 8
 _KEYS: Final = _TILE_BLOCKS * BLOCK_TOKENS
@@ -56,6 +57,18 @@ class PortableOperations:
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.linear(_pad(x), weight)[: len(x)].float()
+
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """In bfloat16 the product is rounded to 8 bits, so coarsely that the best of a row can tie with others.
+
+        The best few, of which an answer is made, are computed again from the same operands in float32.
+        """
+        rounded = self.linear(x, weight)
+        if weight.dtype is torch.float32:
+            return rounded
+        best = rounded.topk(min(_REFINED, len(weight))).indices
+        exact = (weight[best].float() * x[:, None].float()).sum(-1)
+        return rounded.scatter_(1, best, exact)
 
     def add_linear(self, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
         residual += self.linear(x, weight)

@@ -69,6 +69,10 @@ class Operations(Protocol):
         """The product x @ weight.T: from the weights' dtype into float32."""
         ...
 
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """As `linear`, and the largest of each row to float32's precision, whatever the weights' dtype."""
+        ...
+
     def add_linear(self, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
         """Adds x @ weight.T to `residual`, in place, in float32."""
         ...

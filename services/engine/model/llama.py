@@ -49,4 +49,4 @@ class Llama:
             gated = kernels.gated_silu(kernels.linear(hidden, layer.gate_up), self.dtype)
             kernels.add_linear(residual, gated, layer.down)
         sampled = residual[torch.from_numpy(step.sample_rows)]
-        return kernels.linear(kernels.rms_norm(sampled, weights.norm, eps), weights.head)
+        return kernels.logits(kernels.rms_norm(sampled, weights.norm, eps), weights.head)
