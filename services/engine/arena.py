@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import torch
@@ -19,7 +20,8 @@ class Arena:
     def __init__(self, total_bytes: int) -> None:
         self.pool = BlockPool(total_bytes)
         memory = mmap.mmap(-1, total_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
         self._bytes = torch.frombuffer(memory, dtype=torch.uint8)
 
     def blocks(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

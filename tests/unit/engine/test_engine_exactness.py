@@ -63,7 +63,7 @@ def test_the_same_bits_alone_and_together_in_chunks_and_in_one_piece(
 ) -> None:
     """S-D11: logits are equal bit for bit alone, in a batch of 8, in reverse order and in chunks of 1, 7 and 512.
 
-    Turns red when: PortableKernels.linear does not pad, or the native dot product splits its sum by rows.
+    Turns red when: PortableOperations.linear does not pad, or native tile() reverses the lanes of one-row sums.
     """
     decoding = Decoding(artifacts[model], kernels, dtype)
     alone = decoding.alone(prompts(), NEW)

@@ -126,7 +126,7 @@ async def test_a_reader_that_is_behind_gets_all_it_missed_in_one_piece() -> None
 async def test_s_d7_an_engine_failure_after_partial_output_is_raised_once_after_the_partial_output() -> None:
     """S-D7: the reader gets its tokens, then INTERNAL, exactly once; another request is served.
 
-    Turns red when: TokenStream.__anext__ treats every outcome as an end (`isinstance(..., HalogenError)` gone).
+    Turns red when: TokenStream.__anext__ treats a failure as any other end (`if False:`).
     """
 
     faults = [RuntimeError("injected")]
@@ -165,7 +165,7 @@ async def test_a_full_arena_refuses_and_says_when_to_come_back() -> None:
 async def test_s_b1_a_prompt_that_can_never_fit_is_refused_and_the_next_one_is_served() -> None:
     """S-B1: 1,002 tokens against 49 blocks of 16 fail at once; a 10-token prompt behind it completes.
 
-    Turns red when: Engine._reserve raises Overloaded also for what exceeds the whole arena.
+    Turns red when: Engine._reserve does not compare with `pool.total_bytes` (`if False:`).
     """
     async with engine(blocks=49) as running:
         made = generation(CountingModel())

@@ -85,7 +85,7 @@ def test_a_deadline_is_seen_before_the_next_step_is_computed() -> None:
 def test_s_d7_a_failing_step_ends_its_requests_with_an_error_and_the_engine_goes_on() -> None:
     """S-D7: what came before the failure stands, then INTERNAL, never a finish reason; the next request works.
 
-    Turns red when: Stepper._compute lets `FinishReason.LENGTH` take the place of `failure`.
+    Turns red when: Stepper._compute ends the jobs with FinishReason.LENGTH in place of `failure`.
     """
 
     def fail_at_2(step: int) -> None:

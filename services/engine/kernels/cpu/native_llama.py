@@ -33,8 +33,8 @@ class NativeLlama:
         self.dtype = weights.embedding.dtype
         self.kv_shape = (
             architecture.num_hidden_layers,
-            2,
             architecture.num_key_value_heads,
+            2,
             BLOCK_TOKENS * architecture.head_dim,
         )
         self._library = load_library()

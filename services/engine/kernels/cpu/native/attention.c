@@ -220,7 +220,7 @@ static void rotate_and_store(const struct attention *a, int token, int sequence,
         rotate(q + h * size, cos, sin, size / 2,
                (char *)a->queries + ((ptrdiff_t)token * cache->heads + h) * size * width, cache->is_bf16);
     const int32_t block = a->tokens->tables[(ptrdiff_t)sequence * a->tokens->table_width + position / BLOCK_TOKENS];
-    char *keys = cache->keys + block * cache->block_bytes + (ptrdiff_t)kv_head * size * width * BLOCK_TOKENS;
+    char *keys = cache->keys + block * cache->block_bytes + (ptrdiff_t)kv_head * size * width * 2 * BLOCK_TOKENS;
     float turned[size];
     rotate(key, cos, sin, size / 2, turned, cache->is_bf16);
     if (cache->is_bf16)
@@ -234,7 +234,7 @@ static void attend_tile(const struct attention *a, const struct tile *tile, int 
     const struct cache *cache = a->cache;
     const int group = cache->heads / cache->kv_heads, width = cache->is_bf16 ? 2 : 4;
     const ptrdiff_t head_bytes = (ptrdiff_t)cache->head_dim * width, stride = score_stride(a->tokens);
-    const char *keys = cache->keys + kv_head * head_bytes * BLOCK_TOKENS;
+    const char *keys = cache->keys + kv_head * head_bytes * 2 * BLOCK_TOKENS;
     const int32_t *table = a->tokens->tables + (ptrdiff_t)tile->sequence * a->tokens->table_width;
     for (int first = 0; first < tile->count * group; first += ROWS) {
         const int rows = least(ROWS, tile->count * group - first);

@@ -10,12 +10,12 @@
 #define BLOCK_TOKENS 16
 #define TILE_ROWS 12  // queries times heads of a group that are computed together, unless the group is larger
 
-// Keys and values of one layer in blocks of 16 tokens. Within a block, each kv head's keys are [head_dim / 2][16][2]
-// and its values [8][head_dim][2] in bfloat16; [head_dim][16] and [16][head_dim] in float32.
+// Keys and values of one layer in blocks of 16 tokens. Within a block, each kv head has its keys, [head_dim / 2][16][2],
+// and right behind them its values, [8][head_dim][2], in bfloat16; [head_dim][16] and [16][head_dim] in float32.
 struct cache {
     char *keys;             // of block 0
     ptrdiff_t block_bytes;  // from one block to the next
-    ptrdiff_t value_bytes;  // from a block's keys to its values
+    ptrdiff_t value_bytes;  // from a head's keys in a block to its values
     int heads, kv_heads, head_dim;
     bool is_bf16;
 };

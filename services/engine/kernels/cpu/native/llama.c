@@ -29,10 +29,10 @@ static char *take(char **next, size_t bytes) {
 }
 
 static struct cache cache_of(const struct halogen_model *model, const struct halogen_step *step, int layer) {
-    const ptrdiff_t half = (ptrdiff_t)model->kv_heads * model->head_dim * BLOCK_TOKENS * (model->is_bf16 ? 2 : 4);
-    return (struct cache){.keys = (char *)step->blocks + 2 * half * layer,
+    const ptrdiff_t head = (ptrdiff_t)model->head_dim * BLOCK_TOKENS * (model->is_bf16 ? 2 : 4);
+    return (struct cache){.keys = (char *)step->blocks + 2 * head * model->kv_heads * layer,
                           .block_bytes = step->block_bytes,
-                          .value_bytes = half,
+                          .value_bytes = head,
                           .heads = model->heads,
                           .kv_heads = model->kv_heads,
                           .head_dim = model->head_dim,

@@ -22,7 +22,7 @@ struct halogen_model {
 // See ragged.py.
 struct halogen_step {
     const int32_t *token_ids, *positions, *rows, *tables, *sample_rows;
-    void *blocks;         // [blocks, layers, 2, kv_heads, 16 * head_dim]
+    void *blocks;         // [blocks, layers, kv_heads, 2, 16 * head_dim]
     int64_t block_bytes;
     int32_t tokens, sequences, table_width, samples;
 };

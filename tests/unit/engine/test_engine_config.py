@@ -1,0 +1,93 @@
+"""Settings: defaults fit the host, and what cannot work is refused before anything starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from services.engine.config import EngineConfig
+from services.engine.host import memory_bytes, usable_cores
+
+
+def load(key: Path, *flags: str) -> EngineConfig:
+    return EngineConfig.load(["--loader", "127.0.0.1:1", "--ticket-key-file", str(key), *flags])
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_bytes(b"k" * 32)
+    path.chmod(0o600)
+    return path
+
+
+def test_defaults_fit_the_host(key: Path) -> None:
+    """The cores that we may use, and no more than a quarter of the memory."""
+    config = load(key)
+    assert 1 <= config.threads <= len(os.sched_getaffinity(0))
+    assert config.kv_arena_bytes <= max(1 << 30, memory_bytes() // 4)
+    assert (512, "auto", "auto", ()) == (config.chunk_tokens, config.dtype, config.kernels, config.serves)
+
+
+def test_flags_are_read(key: Path) -> None:
+    """As the operator writes them."""
+    config = load(key, "--serves", "a,b@canary", "--kv-arena-bytes", "4096", "--dtype", "float32")
+    assert (("a", "b@canary"), 4096, "float32") == (config.serves, config.kv_arena_bytes, config.dtype)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--serves", "a@blue"), "blue"),
+        (("--threads", "0"), "--threads"),
+        (("--chunk-tokens", "0"), "--chunk-tokens"),
+        (("--dtype", "int8"), "--dtype"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(
+    flags: tuple[str, ...], message: str, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the setting."""
+    with pytest.raises(SystemExit):
+        load(key, *flags)
+    assert message in capsys.readouterr().err
+
+
+def test_a_key_that_others_can_read_is_refused(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At start, not at the first ticket."""
+    key.chmod(0o644)
+    with pytest.raises(SystemExit):
+        load(key)
+    assert "chmod 600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "100000 100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+    ],
+)
+def test_a_control_groups_quota_bounds_the_threads(
+    files: dict[str, str], cores: int | None, tmp_path: Path
+) -> None:
+    """Both versions of control groups, with and without a quota."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert (cores or len(os.sched_getaffinity(0))) == usable_cores(tmp_path)
+
+
+def test_a_control_groups_memory_bounds_the_default_arena(tmp_path: Path) -> None:
+    """`max`, and version 1's huge number for no limit, are the host's memory."""
+    host = memory_bytes(tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert host == memory_bytes(tmp_path)
+    (tmp_path / "memory.max").write_text("1073741824\n")
+    assert 1 << 30 == memory_bytes(tmp_path)
