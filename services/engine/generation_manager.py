@@ -17,8 +17,8 @@ from services.common.registry.records import GenerationState as State
 from services.common.registry.view import View
 from services.engine.assignments import Assignments
 from services.engine.engine import Engine
-from services.engine.generation import Generation
-from services.engine.loaded_model import ModelOnArena, PreparedArtifact
+from services.engine.generation import Generation, LoadedModel
+from services.engine.loaded_model import PreparedArtifact
 from services.engine.occupancy import ResidentGeneration
 from services.engine.sequence import Sampling, TokenRequest
 
@@ -55,7 +55,7 @@ class GenerationManager:
         *,
         engine: Engine,
         loader: Loader,
-        load: Callable[[PreparedArtifact], ModelOnArena],
+        load: Callable[[PreparedArtifact], LoadedModel],
         assignments: Assignments,
         ticket_ttl_s: float,
         changed: Callable[[tuple[GenerationRecord, ...]], None],

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,10 +21,13 @@ from services.common.registry.view import View
 from services.engine.arena import Arena
 from services.engine.assignments import Assignments, Pair, ServedPairs
 from services.engine.engine import Engine
-from services.engine.generation import Generation
+from services.engine.generation import Generation, LoadedModel
 from services.engine.generation_manager import GenerationManager
-from services.engine.loaded_model import PreparedArtifact
-from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, request
+from services.engine.kernels.portable import PortableKernels
+from services.engine.loaded_model import ModelLoading, PreparedArtifact
+from tests.unit.engine.decoding import prepared
+from tests.unit.engine.fakes import CountingModel, Gate, request
+from tests.unit.engine.test_engine_weights import mapping_of
 
 OLD, NEW, THIRD = (ArtifactId(letter * 64) for letter in "abc")
 MODEL, STABLE, CANARY = ModelName("m"), Cohort.STABLE, Cohort.CANARY
@@ -36,6 +40,7 @@ class FakeLoader:
         self.asked: list[ArtifactId] = []
         self.failures: dict[ArtifactId, list[HalogenError]] = {}
         self.held: dict[ArtifactId, asyncio.Event] = {}
+        self.real: dict[ArtifactId, PreparedArtifact] = {}
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
         self.asked.append(artifact_id)
@@ -43,7 +48,8 @@ class FakeLoader:
             await self.held[artifact_id].wait()
         if failures := self.failures.get(artifact_id):
             raise failures.pop(0)
-        return PreparedArtifact(artifact_id=artifact_id, weights=None, identity="", config=b"")  # type: ignore[arg-type]
+        nothing = PreparedArtifact(artifact_id=artifact_id, weights=Path(), identity="", config=b"")
+        return self.real.get(artifact_id, nothing)
 
 
 class World:
@@ -52,7 +58,9 @@ class World:
     def __init__(self, ticket_ttl_s: float, serves: tuple[str, ...]) -> None:
         self.store = MemoryStore()
         self.loader = FakeLoader()
-        self.engine = Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=64, max_batch=8, check_every_step=True)
+        arena = Arena(8 << 20)
+        self.loading = ModelLoading(arena=arena, kernels=PortableKernels(), dtype="auto", max_model_len=0)
+        self.engine = Engine(arena, chunk_tokens=64, max_batch=8, check_every_step=True)
         self.models: dict[ArtifactId, CountingModel] = {}
         self.records: tuple[GenerationRecord, ...] = ()
         self.history: list[dict[ArtifactId, State]] = []
@@ -61,13 +69,15 @@ class World:
         self.manager = GenerationManager(
             engine=self.engine,
             loader=self.loader,
-            load=self._load,  # type: ignore[arg-type]
+            load=self._load,
             assignments=Assignments(ServedPairs.parse(serves)),
             ticket_ttl_s=ticket_ttl_s,
             changed=self._on_change,
         )
 
-    def _load(self, prepared: PreparedArtifact) -> CountingModel:
+    def _load(self, prepared: PreparedArtifact) -> LoadedModel:
+        if prepared.config:
+            return self.loading.load(prepared)
         return self.models.setdefault(prepared.artifact_id, CountingModel())
 
     def _on_change(self, records: tuple[GenerationRecord, ...]) -> None:
@@ -138,6 +148,23 @@ async def test_the_old_generation_serves_until_the_new_one_does_and_its_tickets_
         with pytest.raises(PreconditionFailed) as refused:
             it.manager.get(OLD)
         assert "REVISION_RETIRED" == refused.value.reason
+
+
+async def test_a_retired_generation_is_unmapped(artifacts: dict[str, Path]) -> None:
+    """Once nobody uses it, its weights are no longer mapped by this process."""
+    weights = prepared(artifacts["grouped"]).weights
+    async with world() as it:
+        it.loader.real[OLD] = prepared(artifacts["grouped"])
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        async with it.engine.run(it.manager.get(OLD), request(max_tokens=3)) as stream:
+            assert [] != [piece async for piece in stream]
+        assert {} != mapping_of(weights)
+        await it.serve(NEW, await it.target(NEW))
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+        async with it.engine.run(it.manager.get(NEW), request(max_tokens=1)) as stream:
+            assert [] != [piece async for piece in stream]
+        assert {} == mapping_of(weights)
 
 
 async def test_a_running_request_keeps_its_generation() -> None:
