@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import NamedTuple, Self
 
 import grpc
+
 from halogen.v1 import control_pb2 as pb
 from halogen.v1.control_pb2_grpc import ControlServiceStub
-
 from services.common.rpc.client import connect
 from services.common.rpc.status import from_rpc_error
 

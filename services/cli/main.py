@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from halogen.v1 import control_pb2 as pb
 
+from halogen.v1 import control_pb2 as pb
 from services.cli import ask, convert, publish, run_state, up
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out

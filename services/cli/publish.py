@@ -7,10 +7,10 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
-from halogen.v1 import control_pb2 as pb
-from halogen.v1 import types_pb2
 from rich.progress import Progress
 
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import types_pb2
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import ControlClient, Order
 from services.common.checkpoint.artifact_store import ArtifactStore

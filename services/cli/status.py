@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
-from halogen.v1 import control_pb2 as pb
-from halogen.v1 import types_pb2
 from rich.table import Table
 
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import types_pb2
 from services.cli.console import out
 
 

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypedDict, Unpack
 
 import grpc
+
 from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.inference_pb2_grpc import InferenceServiceStub
-
 from services.common.completion import Chunk, Completion, FinishReason, Provenance, Sampling, Usage
 from services.common.deadline import Deadline
 from services.common.errors import Cancelled, InternalError

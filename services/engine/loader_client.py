@@ -8,8 +8,8 @@ from typing import Final
 
 import grpc
 import structlog
-from halogen.v1 import loader_pb2, loader_pb2_grpc
 
+from halogen.v1 import loader_pb2, loader_pb2_grpc
 from services.common.checkpoint.manifest import PATHS, Role
 from services.common.errors import InternalError, Unavailable
 from services.common.ids import ArtifactId

@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 import torch
-from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 
+from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.lifecycle import Stop
 from services.common.process import Identity, Started

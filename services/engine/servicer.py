@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 import grpc
-from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 
+from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from services.common.errors import InvalidRequest
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.registry.records import GenerationState

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import control_pb2_grpc
-
 from services.common.ids import ArtifactId, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord

@@ -8,10 +8,10 @@ from typing import Final
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from halogen.v1 import engine_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.engine_pb2_grpc import EngineServiceStub
-
 from services.common.completion import FinishReason, Sampling
 from services.common.ids import ArtifactId, ProcessId
 from services.common.rpc.client import ChannelPool

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import grpc
+
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
-
 from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import grpc
+
 from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
-
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.ticket import Ticket
 from services.gateway.peer_failure import peer_failure

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from halogen.v1 import control_pb2_grpc, inference_pb2_grpc
-
 from services.common.background import background
 from services.common.lifecycle import Stop
 from services.common.process import Identity, Started

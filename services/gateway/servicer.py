@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import inference_pb2_grpc, types_pb2
-
 from services.common.completion import Chunk, FinishReason, Provenance
 from services.common.deadline import Deadline
 from services.common.errors import InvalidRequest

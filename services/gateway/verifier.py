@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import grpc
+
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
-
 from services.common.errors import Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool

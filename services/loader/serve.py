@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 import structlog
-from halogen.v1.loader_pb2_grpc import add_LoaderServiceServicer_to_server
 
+from halogen.v1.loader_pb2_grpc import add_LoaderServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.lifecycle import Stop

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
+
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1 import loader_pb2_grpc as rpc
-
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.ids import ArtifactId
 from services.loader.conversions import Conversions

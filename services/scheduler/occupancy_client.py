@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
 import grpc
+
 from halogen.v1 import engine_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.engine_pb2_grpc import EngineServiceStub
-
 from services.common.ids import ArtifactId, InstanceId, TicketId
 from services.common.registry.records import GenerationState
 from services.common.rpc.client import connect

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from halogen.v1 import scheduler_pb2_grpc
-
 from services.common.background import background
 from services.common.lifecycle import Stop
 from services.common.process import Identity, Started

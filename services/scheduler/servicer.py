@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceServicer
-
 from services.common.errors import DeadlinePassed, InvalidRequest
 from services.common.ids import ArtifactId, RequestId, TicketId
 from services.common.ticket import Ticket, TicketSigner

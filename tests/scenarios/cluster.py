@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from halogen.v1 import scheduler_pb2
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
-
 from services.cli import publish, stack
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home

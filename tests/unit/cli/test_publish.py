@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
-
 from services.cli.ask import Asking
 from services.cli.publish import Published, _is_serving, _load_failure, _who_is_missing
 from services.common.client import Options

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import inference_pb2_grpc, types_pb2
-
 from services.common.client import Client
 from services.common.completion import FinishReason, Usage
 from services.common.errors import (

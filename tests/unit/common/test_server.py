@@ -10,8 +10,8 @@ import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from halogen.v1 import inference_pb2
 
+from halogen.v1 import inference_pb2
 from services.common.errors import Unavailable
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect

@@ -15,8 +15,8 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 
+from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from services.common.background import background
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.errors import (

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
-
 from services.common import errors
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.lifecycle import Stop

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+
 from halogen.v1 import engine_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.engine_pb2_grpc import EngineServiceServicer, add_EngineServiceServicer_to_server
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
-
 from services.common.background import background
 from services.common.lifecycle import Stop
 from services.common.registry import keys

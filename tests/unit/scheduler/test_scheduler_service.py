@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
-
 from services.common.errors import HalogenError
 from services.common.ids import ArtifactId, InstanceId, TicketId
 from services.common.registry import keys
@@ -27,7 +27,6 @@ from tests.unit.scheduler.builders import ARTIFACT
 
 if TYPE_CHECKING:
     from halogen.v1.scheduler_pb2_grpc import SchedulerServiceAsyncStub as Scheduler
-
     from tests.unit.scheduler.conftest import FakeEngine, Scheduling
 
     MakeEngine = Callable[..., FakeEngine]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from halogen.v1 import (
     engine_pb2,
     engine_pb2_grpc,
@@ -17,7 +18,6 @@ from halogen.v1 import (
     scheduler_pb2_grpc,
     types_pb2,
 )
-
 from services.common.client import Client
 from services.common.errors import (
     HalogenError,
