@@ -81,6 +81,7 @@ class GenerationManager:
             while True:
                 self._wake.clear()
                 self._assignments.hear(targets.records, serving.records)
+                self._changed(self._assignments.records(self._generations))  # of one artifact, a new revision
                 self._reconcile(group, asyncio.get_running_loop().time())
                 await self._next_wake()
 

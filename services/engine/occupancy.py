@@ -72,7 +72,8 @@ class Occupancy:
         self._set(dataclasses.replace(self._tickets[ticket_id], prefill_started=True))
 
     def close(self, ticket_id: TicketId) -> None:
-        del self._tickets[ticket_id]
+        """The ticket is spent, whether its request ran to an end or was never taken up."""
+        self._tickets.pop(ticket_id, None)
         self._tell(lambda watcher: watcher.close(ticket_id))
 
     def set_generations(self, generations: tuple[ResidentGeneration, ...]) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
-from services.common.errors import InvalidRequest
+from services.common.errors import HalogenError, InvalidRequest
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.registry.records import GenerationState
 from services.common.ticket import Ticket
 from services.engine.engine import Engine
+from services.engine.generation import Generation
 from services.engine.generation_manager import GenerationManager
 from services.engine.occupancy import Delta, LiveTicket, ResidentGeneration, Snapshot
+from services.engine.sequence import TokenRequest
 from services.engine.stepper import FinishReason
 from services.engine.ticket_gate import TicketGate
 from services.engine.token_stream import Piece
@@ -77,16 +80,11 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         deadline = math.inf if remaining_s is None else time.monotonic() + remaining_s
         ticket = _ticket(request.ticket)
         self._gate.redeem(ticket, request.ticket.mac, time.time_ns())
-        generation = self._generations.get(ticket.artifact_id)
-        with generation.use() as model:
-            asked = validate(
-                _asked(request),
-                vocab_size=model.vocab_size,
-                max_context_tokens=model.max_context_tokens,
-                deadline=deadline,
-            )
-            _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
-        async with self._engine.run(generation, asked, ticket.id) as stream:
+        async with contextlib.AsyncExitStack() as scope:
+            with self._closing_if_refused(ticket):
+                generation = self._generations.get(ticket.artifact_id)
+                asked = self._validate(request, generation, ticket, deadline)
+                stream = await scope.enter_async_context(self._engine.run(generation, asked, ticket.id))
             is_first, sent = True, 0
             async for piece in stream:
                 sent += len(piece.token_ids)
@@ -110,6 +108,32 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
                     response.delta.CopyFrom(_delta(message))
                 yield response
 
+    @contextlib.contextmanager
+    def _closing_if_refused(self, ticket: Ticket) -> Iterator[None]:
+        """A redeemed ticket is spent, also when its request is turned down: schedulers hear so at once."""
+        try:
+            yield
+        except HalogenError:
+            self._engine.occupancy.close(ticket.id)
+            raise
+
+    def _validate(
+        self,
+        request: engine_pb2.GenerateTokensRequest,
+        generation: Generation,
+        ticket: Ticket,
+        deadline: float,
+    ) -> TokenRequest:
+        with generation.use() as model:
+            asked = validate(
+                _asked(request),
+                vocab_size=model.vocab_size,
+                max_context_tokens=model.max_context_tokens,
+                deadline=deadline,
+            )
+            _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
+        return asked
+
     def _sign(self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId) -> None:
         response.engine_id = self._engine_id
         response.artifact_id = artifact_id
@@ -123,8 +147,16 @@ def _ticket(message: types_pb2.Ticket) -> Ticket:
         artifact_id=ArtifactId(message.artifact_id),
         reserved_bytes=message.reserved_bytes,
         term=message.term,
-        expire_time_ns=message.expire_time.ToNanoseconds(),
+        expire_time_ns=_nanoseconds(message.expire_time),
     )
+
+
+def _nanoseconds(time_: Timestamp) -> int:
+    """Unix time; 0, which no signed ticket has, for what is no time or before 1970."""
+    try:
+        return max(0, time_.ToNanoseconds())
+    except ValueError:
+        return 0
 
 
 def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:

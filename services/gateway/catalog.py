@@ -78,6 +78,12 @@ class Catalog:
         Raises:
             InvalidRequest, NotFound, Unavailable: It goes nowhere.
         """
+        if not all(view.is_synced for view in self._views):
+            raise Unavailable(
+                "this gateway has just started and does not know yet what is served; try again soon",
+                reason="STARTING",
+                retry_after_s=0.5,
+            )
         route = self._routes.choose(model, cohort)
         text = self._loaded.get(route.artifact_id)
         if text is None:

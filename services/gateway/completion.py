@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -16,10 +16,12 @@ from services.common.deadline import Deadline
 from services.common.errors import (
     HalogenError,
     InternalError,
+    InvalidRequest,
     Overloaded,
     PreconditionFailed,
     Unavailable,
 )
+from services.common.ids import TicketId, fresh_id
 from services.gateway.answer import Answer, Leg
 from services.gateway.answer_text import AnswerText
 from services.gateway.catalog import Catalog
@@ -31,7 +33,10 @@ from services.gateway.sampling import Space, resolve
 from services.gateway.stop import StopMatcher
 from services.gateway.ticket_returns import TicketReturns
 
-_TICKET_MISSED: Final = frozenset({"REVISION_RETIRED", "TICKET_FOR_OTHER_INSTANCE"})
+_RETIRED: Final = frozenset({"REVISION_RETIRED"})
+_TICKET_REFUSED: Final = frozenset(
+    {"TICKET_FOR_OTHER_INSTANCE", "TICKET_TERM_OVER", "TICKET_EXPIRED", "TICKET_USED", "TICKET_RELEASED"}
+)
 
 log = structlog.get_logger()
 
@@ -105,18 +110,19 @@ class Completions:
             outbox.fail(failure)
 
     async def _answer(self, request: Request, deadline: Deadline, answer: Answer, outbox: Outbox) -> None:
-        """Tries once, and once more where the engine turned the ticket down."""
-        leg = await self._bind(request, None)
-        answer.bind(leg)
-        refusal = await self._attempt(request, leg, deadline, answer, outbox)
-        if refusal is None:
-            return
-        log.info("ticket_refused", reason=refusal.reason, error=str(refusal))
-        leg = await self._bind(request, leg)
-        answer.bind(leg)
-        refusal = await self._attempt(request, leg, deadline, answer, outbox)
-        if refusal is not None:
-            raise refusal
+        """Tries, once more where the engine turned the ticket down, and anew wherever the route has moved on."""
+        leg, may_repeat = await self._bind(request, None), True
+        while True:
+            answer.bind(leg)
+            refusal = await self._attempt(request, leg, deadline, answer, outbox)
+            if refusal is None:
+                return
+            log.info("attempt_refused", reason=refusal.error.reason, error=str(refusal.error))
+            earlier, leg = leg, await self._bind(request, leg)
+            if leg.tokens.artifact_id == earlier.tokens.artifact_id:
+                if not (refusal.by_engine and may_repeat):
+                    raise _for_caller(refusal.error)
+                may_repeat = False
 
     async def _bind(self, request: Request, earlier: Leg | None) -> Leg:
         """Routes the request; tokenizes it unless that was done for the same artifact."""
@@ -136,26 +142,38 @@ class Completions:
 
     async def _attempt(
         self, request: Request, leg: Leg, deadline: Deadline, answer: Answer, outbox: Outbox
-    ) -> HalogenError | None:
-        """One ticket. Returns the engine's refusal if another ticket may fare better; nothing has come out then."""
+    ) -> _Refusal | None:
+        """One ticket. Returns the refusal if another way may fare better; nothing has come out then."""
         text = AnswerText(
             leg.routed.text.tokenizer.detokenizer(ending=leg.sampling.stop_token_ids),
             StopMatcher(request.stops),
         )
-        grant = await self._scheduler.grant(leg.tokens, deadline.remaining_s())
+        ticket_id = TicketId(fresh_id("ticket"))
+        granted = refused = False
         try:
+            grant = await self._scheduler.grant(leg.tokens, ticket_id, deadline.remaining_s())
+            granted = True
             async with self._engines.generate(leg.tokens, grant, deadline.remaining_s()) as messages:
                 await _relay(messages, answer, text, outbox)
         except HalogenError as failure:
             if answer.begun:
                 raise _in_the_middle(failure) from failure
-            if not _is_worth_another_ticket(failure):
+            refused = not granted and isinstance(failure, InvalidRequest | Overloaded)
+            if not _may_fare_better(failure):
                 raise
-            return failure
+            return _Refusal(failure, by_engine=granted)
         finally:
-            if not answer.begun:
-                self._returns.give_back(grant.ticket.id)
+            # A grant whose answer was lost, because the caller left or its time was over, is given back too.
+            if not answer.begun and not refused:
+                self._returns.give_back(ticket_id)
         return None
+
+
+class _Refusal(NamedTuple):
+    """Why one attempt came to nothing; `by_engine` says that a ticket had been granted for it."""
+
+    error: HalogenError
+    by_engine: bool
 
 
 async def _relay(
@@ -178,10 +196,20 @@ async def _relay(
     raise InternalError("the engine ended the answer without saying how; see its log", reason="ENGINE_FAILED")
 
 
-def _is_worth_another_ticket(failure: HalogenError) -> bool:
+def _may_fare_better(failure: HalogenError) -> bool:
+    """Whether another ticket, or another route, may do what this one did not."""
     if isinstance(failure, PreconditionFailed):
-        return failure.reason in _TICKET_MISSED
+        return failure.reason in _RETIRED | _TICKET_REFUSED
     return isinstance(failure, Overloaded | Unavailable)
+
+
+def _for_caller(failure: HalogenError) -> HalogenError:
+    """Tickets are our own affair: that an engine would not take one tells a caller only to come back."""
+    if failure.reason in _TICKET_REFUSED:
+        return Unavailable(
+            "the engine would not take the request now; try again", reason="TICKET_REFUSED", retry_after_s=1.0
+        )
+    return failure
 
 
 def _in_the_middle(failure: HalogenError) -> HalogenError:

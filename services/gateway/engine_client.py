@@ -55,7 +55,7 @@ async def _messages(call: AsyncIterable[pb.GenerateTokensResponse]) -> AsyncIter
                 _FINISH_REASONS.get(message.finish_reason),
             )
     except grpc.aio.AioRpcError as failure:
-        raise peer_failure(failure) from failure
+        raise peer_failure(failure, "the engine") from failure
 
 
 def _to_proto(request: TokenRequest, grant: Grant) -> pb.GenerateTokensRequest:

@@ -71,7 +71,7 @@ async def _read_file(stub: LoaderServiceAsyncStub, artifact_id: ArtifactId, path
             if len(content) > MAX_FILE_BYTES:
                 raise InvalidRequest(f"{path} of the artifact has more than {MAX_FILE_BYTES} bytes")
     except grpc.aio.AioRpcError as failure:
-        raise peer_failure(failure) from failure
+        raise peer_failure(failure, "a loader") from failure
     finally:
         call.cancel()
     return bytes(content)

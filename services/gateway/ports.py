@@ -44,12 +44,15 @@ class EngineMessage(NamedTuple):
 class Scheduler(Protocol):
     """Every method raises errors of the tree; a timeout is in seconds, None waits for ever."""
 
-    async def grant(self, request: TokenRequest, timeout_s: float | None) -> Grant:
-        """Waits for the request's turn."""
+    async def grant(self, request: TokenRequest, ticket_id: TicketId, timeout_s: float | None) -> Grant:
+        """Waits for the request's turn.
+
+        After a failure, or a cancellation, the ticket may have been granted all the same: release it by its id.
+        """
         ...
 
     async def release(self, ticket_id: TicketId, timeout_s: float) -> None:
-        """Returns a ticket that will not be redeemed; no error if it was."""
+        """Returns a ticket that will not be redeemed, granted or not; no error if it was redeemed."""
 
 
 class Engines(Protocol):

@@ -12,7 +12,7 @@ from services.gateway.chat import Message
 from services.gateway.sampling import SamplingAsked
 
 MAX_REQUEST_ID_CHARS: Final = 128
-MAX_PROMPT_TOKENS: Final = 1 << 20
+MAX_PROMPT_TOKENS: Final = 1 << 18
 MAX_MESSAGES: Final = 4_096
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 256

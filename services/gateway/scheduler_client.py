@@ -18,17 +18,18 @@ class SchedulerClient:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = SchedulerServiceStub(channel)
 
-    async def grant(self, request: TokenRequest, timeout_s: float | None) -> Grant:
+    async def grant(self, request: TokenRequest, ticket_id: TicketId, timeout_s: float | None) -> Grant:
         asked = pb.GrantTicketRequest(
             request_id=request.request_id,
             artifact_id=request.artifact_id,
             prompt_tokens=len(request.prompt_token_ids),
             max_tokens=request.sampling.max_tokens,
+            ticket_id=ticket_id,
         )
         try:
             answer = await self._stub.GrantTicket(asked, timeout=timeout_s)
         except grpc.aio.AioRpcError as failure:
-            raise peer_failure(failure) from failure
+            raise peer_failure(failure, "the scheduler") from failure
         ticket = Ticket(
             id=TicketId(answer.ticket.ticket_id),
             engine_instance_id=InstanceId(answer.ticket.engine_instance_id),
@@ -43,4 +44,4 @@ class SchedulerClient:
         try:
             await self._stub.ReleaseTicket(pb.ReleaseTicketRequest(ticket_id=ticket_id), timeout=timeout_s)
         except grpc.aio.AioRpcError as failure:
-            raise peer_failure(failure) from failure
+            raise peer_failure(failure, "the scheduler") from failure

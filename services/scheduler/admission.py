@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from services.common.errors import HalogenError, Overloaded
-from services.common.ids import ArtifactId, ProcessId, TicketId, fresh_id
+from services.common.ids import ArtifactId, ProcessId
 from services.common.ticket import Ticket
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.fleet import Fleet
@@ -55,20 +54,12 @@ class Admission:
         fleet: The engines, kept up to date by their owner.
         queue: The requests that wait.
         limits: What it may do.
-        new_ticket_id: Gives ids that no other ticket has.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        queue: AdmissionQueue,
-        limits: Limits,
-        new_ticket_id: Callable[[], TicketId] = lambda: TicketId(fresh_id("ticket")),
-    ) -> None:
+    def __init__(self, fleet: Fleet, queue: AdmissionQueue, limits: Limits) -> None:
         self.fleet = fleet
         self.queue = queue
         self._limits = limits
-        self._new_ticket_id = new_ticket_id
 
     def admit(self, request: TicketRequest, now_ns: int) -> Grant | None:
         """Grants at once, or queues and returns None.
@@ -123,7 +114,7 @@ class Admission:
             return None
         engine = placement.engine
         ticket = Ticket(
-            id=self._new_ticket_id(),
+            id=request.ticket_id,
             engine_instance_id=engine.instance_id,
             artifact_id=request.artifact_id,
             reserved_bytes=placement.reserved_bytes,

@@ -53,6 +53,10 @@ class Fleet:
         """Gives back an unredeemed ticket, wherever it is for; no error where it is for nothing."""
         return any(instance.release(ticket_id) for instance in self)
 
+    def knows(self, ticket_id: TicketId) -> bool:
+        """Whether any engine has promised bytes under that id."""
+        return any(ticket_id in instance.ledger.promises for instance in self)
+
     def expire(self, now_ns: int) -> tuple[TicketId, ...]:
         """Closes and names the unredeemed tickets whose time is over."""
         return tuple(ticket_id for instance in self for ticket_id in instance.expire(now_ns))

@@ -11,11 +11,14 @@ from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceServicer
 from services.common.errors import DeadlinePassed, InvalidRequest
-from services.common.ids import ArtifactId, RequestId, TicketId
+from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId, RequestId, TicketId, fresh_id
 from services.common.ticket import Ticket, TicketSigner
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.request import TicketRequest
 from services.scheduler.ticket_desk import TicketDesk
+
+MAX_REQUEST_ID_CHARS = 128
+MAX_TICKET_ID_CHARS = 64
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -67,13 +70,17 @@ def _request(request: pb.GrantTicketRequest) -> TicketRequest:
     for name in ("prompt_tokens", "max_tokens"):
         if getattr(request, name) < 1:
             raise InvalidRequest(f"{name} must be at least 1")
-    if not request.artifact_id:
-        raise InvalidRequest("artifact_id must not be empty")
+    if not ARTIFACT_ID_PATTERN.fullmatch(request.artifact_id):
+        raise InvalidRequest("artifact_id must be 64 lower-case hexadecimal digits")
+    for name, most in (("request_id", MAX_REQUEST_ID_CHARS), ("ticket_id", MAX_TICKET_ID_CHARS)):
+        if len(getattr(request, name)) > most:
+            raise InvalidRequest(f"{name} must have at most {most} characters")
     return TicketRequest(
         request_id=RequestId(request.request_id),
         artifact_id=ArtifactId(request.artifact_id),
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
+        ticket_id=TicketId(request.ticket_id or fresh_id("ticket")),
     )
 
 

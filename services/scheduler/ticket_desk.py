@@ -6,15 +6,34 @@ import asyncio
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import structlog
 
+from services.common.errors import AlreadyExists, Cancelled
 from services.common.ids import TicketId
 from services.scheduler.admission import Admission, Grant
 from services.scheduler.request import TicketRequest
 
+MAX_TOMBSTONES: Final = 4096
+
 log = structlog.get_logger()
+
+
+class Tombstones:
+    """The latest ids that were released before anybody asked for them."""
+
+    def __init__(self, most: int = MAX_TOMBSTONES) -> None:
+        self._ids: dict[TicketId, None] = {}
+        self._most = most
+
+    def __contains__(self, ticket_id: TicketId) -> bool:
+        return ticket_id in self._ids
+
+    def add(self, ticket_id: TicketId) -> None:
+        self._ids[ticket_id] = None
+        if len(self._ids) > self._most:
+            del self._ids[next(iter(self._ids))]
 
 
 class TicketDesk:
@@ -29,6 +48,8 @@ class TicketDesk:
         self.admission = admission
         self._clock = clock
         self._turns: dict[TicketRequest, asyncio.Future[Grant]] = {}
+        self._waiting: dict[TicketId, TicketRequest] = {}
+        self._released = Tombstones()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns: int | None = None
 
@@ -48,7 +69,13 @@ class TicketDesk:
             InvalidRequest: It could never be granted.
             Unavailable: No engine has its artifact, or none has any more.
             Overloaded: The queue is full.
+            AlreadyExists: Its ticket's id is in use.
+            Cancelled: Its ticket was released before it was granted.
         """
+        if request.ticket_id in self._waiting or self.admission.fleet.knows(request.ticket_id):
+            raise AlreadyExists("a ticket of that id exists; give every ticket its own id")
+        if request.ticket_id in self._released:
+            raise _released_early()
         grant = self.admission.admit(request, self._clock())
         if grant is None:
             return await self._wait(request)
@@ -56,9 +83,18 @@ class TicketDesk:
         return grant
 
     def release(self, ticket_id: TicketId) -> None:
-        """Takes back a ticket that will not be redeemed; unknown ones are no error."""
+        """Takes back a ticket that will not be redeemed, whether it is granted, waited for, or yet to be asked for.
+
+        The caller that releases what it never heard of may overtake its own question.
+        """
         if self.admission.fleet.release(ticket_id):
             self.settle()
+        elif request := self._waiting.get(ticket_id):
+            if self.admission.withdraw(request):
+                self._turns[request].set_exception(_released_early())
+                self.settle()
+        elif not self.admission.fleet.knows(ticket_id):
+            self._released.add(ticket_id)
 
     def settle(self, *, engines_changed: bool = False) -> None:
         """Gives everyone their due after something has changed."""
@@ -74,6 +110,7 @@ class TicketDesk:
     async def _wait(self, request: TicketRequest) -> Grant:
         turn: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
         self._turns[request] = turn
+        self._waiting[request.ticket_id] = request
         try:
             return await turn
         except asyncio.CancelledError:
@@ -83,7 +120,7 @@ class TicketDesk:
                 self.release(turn.result().ticket.id)
             raise
         finally:
-            del self._turns[request]
+            del self._turns[request], self._waiting[request.ticket_id]
 
     def _hand_over(self, grant: Grant) -> None:
         turn = self._turns[grant.request]
@@ -109,3 +146,7 @@ class TicketDesk:
         for ticket_id in self.admission.fleet.expire(self._clock()):
             log.info("ticket_expired", ticket_id=ticket_id)
         self.settle()
+
+
+def _released_early() -> Cancelled:
+    return Cancelled("the ticket was released before it was granted", reason="TICKET_RELEASED")

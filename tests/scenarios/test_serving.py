@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from services.cli import status as status_command
 from services.cli.console import CommandError
+from services.common.client import Client
 from services.common.completion import FinishReason
 from services.common.errors import InvalidRequest, NotFound
 from tests.scenarios.cluster import Cluster
@@ -60,6 +61,44 @@ async def test_revisions_rise_and_cohorts_differ(start: Start, driver: str, stor
     assert answers[0].token_ids == answers[2].token_ids
     assert answers[0].text != answers[1].text
     assert [1, 2, 1] == [answer.provenance.revision for answer in answers if answer.provenance]
+
+
+async def test_what_is_served_already_can_be_published_again(
+    start: Start, driver: str, stories: dict[str, Path]
+) -> None:
+    """The same artifact once more, for the other cohort, and after another: each publish is served at once."""
+    system: Cluster = await start(driver)
+    first, second = stories["stories-v1"], stories["stories-v2"]
+    steps = [(first, "stable"), (first, "stable"), (first, "canary"), (second, "stable"), (first, "stable")]
+    revisions = [(await system.publish("m", artifact, cohort=cohort)).revision for artifact, cohort in steps]
+    assert [1, 2, 3, 4, 5] == revisions
+    async with system.client() as client:
+        answer = await client.generate(STORY, max_tokens=4).complete()
+    assert answer.provenance is not None
+    assert 5 == answer.provenance.revision
+
+
+async def test_a_swap_loses_nobody_who_waits(start: Start, driver: str, stories: dict[str, Path]) -> None:
+    """Three times as many requests as the arena holds, and the weights replaced under them, five times over."""
+    system: Cluster = await start(driver, engine={"kv_arena_bytes": 24 * 32 * 1024})
+    await system.publish("m", stories["stories-v1"])
+    ending = asyncio.Event()
+
+    async def ask(client: Client) -> list[str]:
+        artifacts = []
+        while not ending.is_set():
+            answer = await client.generate(STORY, max_tokens=40, temperature=0, ignore_eos=True).complete()
+            assert answer.provenance is not None
+            artifacts.append(answer.provenance.artifact_id)
+        return artifacts
+
+    async with Client(system.gateway, max_tries=1) as client, asyncio.TaskGroup() as group:
+        asking = [group.create_task(ask(client)) for _ in range(24)]
+        for name in ("stories-v2", "stories-v1") * 3:
+            await system.publish("m", stories[name])
+        ending.set()
+    used = {artifact for task in asking for artifact in task.result()}
+    assert 2 == len(used)
 
 
 async def test_what_can_never_work_is_refused_with_words(start: Start, stories: dict[str, Path]) -> None:

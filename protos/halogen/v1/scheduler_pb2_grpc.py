@@ -64,7 +64,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseTicket(self, request, context):
-        """Returns a ticket that will not be redeemed. Unknown ids are no error.
+        """Returns a ticket that will not be redeemed, or is not yet granted. Unknown ids are no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,7 @@ class SchedulerServiceStub:
     GrantTicket: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GrantTicketRequest, _scheduler_pb2.GrantTicketResponse]
     """Waits its turn in the queue, then promises KV bytes on one engine."""
     ReleaseTicket: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ReleaseTicketRequest, _scheduler_pb2.ReleaseTicketResponse]
-    """Returns a ticket that will not be redeemed. Unknown ids are no error."""
+    """Returns a ticket that will not be redeemed, or is not yet granted. Unknown ids are no error."""
     GetOccupancy: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetOccupancyRequest, _scheduler_pb2.GetOccupancyResponse]
     """The ledger and the queue as they stand."""
 
@@ -48,7 +48,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GrantTicket: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GrantTicketRequest, _scheduler_pb2.GrantTicketResponse]  # type: ignore[assignment]
     """Waits its turn in the queue, then promises KV bytes on one engine."""
     ReleaseTicket: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ReleaseTicketRequest, _scheduler_pb2.ReleaseTicketResponse]  # type: ignore[assignment]
-    """Returns a ticket that will not be redeemed. Unknown ids are no error."""
+    """Returns a ticket that will not be redeemed, or is not yet granted. Unknown ids are no error."""
     GetOccupancy: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetOccupancyRequest, _scheduler_pb2.GetOccupancyResponse]  # type: ignore[assignment]
     """The ledger and the queue as they stand."""
 
@@ -69,7 +69,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.ReleaseTicketRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.ReleaseTicketResponse, _abc.Awaitable[_scheduler_pb2.ReleaseTicketResponse]]:
-        """Returns a ticket that will not be redeemed. Unknown ids are no error."""
+        """Returns a ticket that will not be redeemed, or is not yet granted. Unknown ids are no error."""
 
     @_abc_1.abstractmethod
     def GetOccupancy(

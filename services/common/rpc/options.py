@@ -24,6 +24,10 @@ _FLOW_CONTROL: Final[Options] = [("grpc.http2.bdp_probe", 0)]
 _KEEPALIVE: Final[Options] = [
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    (
+        "grpc.http2.ping_timeout_ms",
+        KEEPALIVE_TIMEOUT_MS,
+    ),  # a frozen peer is given up by this one, not the other
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -34,6 +38,8 @@ SERVER_OPTIONS: Final[Options] = [
     *_FLOW_CONTROL,
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server.max_pending_requests", 1 << 16),  # bursts are refused by us, with words, not cut by gRPC
+    ("grpc.server.max_pending_requests_hard_limit", 1 << 17),
     ("grpc.so_reuseport", 0),  # two servers on one port is a fault to be seen, not a feature
 ]
 CLIENT_OPTIONS: Final[Options] = [

@@ -17,6 +17,10 @@ from services.common.rpc.in_flight import InFlight
 
 DOMAIN: Final = "halogen"
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
+_MAX_MESSAGE: Final = (
+    1024  # characters; trailing metadata is bounded by the peers, and callers' words can be long
+)
+_MAX_VALUE: Final = 256
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 _CODES: Final[dict[type[errors.HalogenError], StatusCode]] = {
@@ -54,11 +58,10 @@ def _pack(message: Any) -> any_pb2.Any:
 
 def to_status(error: errors.HalogenError) -> _Status:
     """The status of `error`, with google.rpc.ErrorInfo and, where a retry may help, RetryInfo and pushback."""
+    message, metadata = error.message[:_MAX_MESSAGE], {k: v[:_MAX_VALUE] for k, v in error.metadata.items()}
     code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
-    status = status_pb2.Status(
-        code=code_pb2.Code.Value(code.name), message=error.message, details=[_pack(info)]
-    )
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
+    status = status_pb2.Status(code=code_pb2.Code.Value(code.name), message=message, details=[_pack(info)])
     trailing: list[tuple[str, str | bytes]] = []
     if error.retry_after_s is not None:
         delay = duration_pb2.Duration()
@@ -66,7 +69,7 @@ def to_status(error: errors.HalogenError) -> _Status:
         status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
         trailing.append((PUSHBACK_KEY, str(int(error.retry_after_s * 1e3))))
     trailing.append((_DETAILS_KEY, status.SerializeToString()))
-    return _Status(code, error.message, tuple(trailing))
+    return _Status(code, message, tuple(trailing))
 
 
 def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:

@@ -119,6 +119,13 @@ def test_the_transports_own_failure_may_be_tried_again() -> None:
     assert 1.0 == from_rpc_error(failure).retry_after_s
 
 
+def test_callers_words_cannot_burst_a_status() -> None:
+    """Message and metadata are cut to what trailing metadata may carry."""
+    long = errors.InvalidRequest("m" * 100_000, metadata={"value": "v" * 100_000})
+    size = sum(len(key) + len(value) for key, value in to_status(long).trailing_metadata)
+    assert size < 4_096
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_has_a_status(kind: type[errors.HalogenError]) -> None:
     """The table covers the tree, subclasses that adapters define included."""

@@ -134,6 +134,23 @@ async def test_a_target_is_loaded_warmed_up_and_active() -> None:
             assert 1 == len([piece async for piece in stream])
 
 
+async def test_an_artifact_that_is_active_already_is_reported_under_its_new_revision() -> None:
+    """Published again, or for the other cohort, or rolled back to: nothing is loaded, and everybody hears of it.
+
+    Turns red when: follow() does not tell the records after it has heard the registry.
+    """
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        again, canary = await it.target(OLD), await it.target(OLD, CANARY)
+        async with asyncio.timeout(10):
+            while {(STABLE, again), (CANARY, canary)} - {(r.cohort, r.revision) for r in it.records}:
+                it._moved.clear()
+                await it._moved.wait()
+        assert {State.ACTIVE} == {record.state for record in it.records}
+        assert [OLD] == it.loader.asked
+
+
 async def test_the_old_generation_serves_until_the_new_one_does_and_its_tickets_have_expired() -> None:
     """Load before unload: ACTIVE beside ACTIVE, then DRAINING once serving/ names the new one, then gone."""
     async with world() as it:

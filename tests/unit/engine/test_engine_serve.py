@@ -239,6 +239,37 @@ async def test_bad_values_are_refused_and_harm_nobody(artifacts: dict[str, Path]
         assert 30 == sum(len(response.token_ids) for response in await read(beside))
 
 
+async def test_a_ticket_whose_request_is_turned_down_is_closed(
+    artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    """It is spent; schedulers hear so at once instead of waiting for it to expire.
+
+    Turns red when: EngineServicer._closing_if_refused does not close.
+    """
+    async with served(artifacts["stories-v1"], tmp_path) as client:
+        watch = client.watch()
+        feed = aiter(watch)
+        await anext(feed)
+        ticket = client.ticket(blocks=11)
+        with pytest.raises(InvalidRequest):
+            await read(client.call(ticket, top_p=0.0))
+        async with asyncio.timeout(10):
+            assert [ticket.ticket_id] == list((await anext(feed)).delta.closed_ticket_ids)
+        watch.cancel()
+
+
+@pytest.mark.parametrize("seconds", [-5, 1 << 62])
+async def test_an_expiry_that_is_no_time_is_a_forgery(
+    artifacts: dict[str, Path], tmp_path: Path, seconds: int
+) -> None:
+    """No ticket of ours has one; nobody's bytes are an engine's fault."""
+    async with served(artifacts["stories-v1"], tmp_path) as client:
+        ticket = client.ticket()
+        ticket.expire_time.seconds = seconds
+        with pytest.raises(PermissionDenied):
+            await read(client.call(ticket))
+
+
 async def test_a_full_engine_refuses_with_a_retry_hint(artifacts: dict[str, Path], tmp_path: Path) -> None:
     """The engine's own word on its arena, whatever the scheduler promised."""
     async with served(artifacts["stories-v1"], tmp_path, kv_arena_bytes=6 * 32 * 1024) as client:

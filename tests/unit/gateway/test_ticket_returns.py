@@ -20,7 +20,7 @@ class SlowScheduler:
         self.failure: Exception | None = None
         self.released: list[TicketId] = []
 
-    async def grant(self, request: TokenRequest, timeout_s: float | None) -> Grant:
+    async def grant(self, request: TokenRequest, ticket_id: TicketId, timeout_s: float | None) -> Grant:
         raise AssertionError
 
     async def release(self, ticket_id: TicketId, timeout_s: float) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -39,6 +42,7 @@ def test_both_sides_agree() -> None:
         "grpc.max_send_message_length",
         "grpc.keepalive_time_ms",
         "grpc.keepalive_timeout_ms",
+        "grpc.http2.ping_timeout_ms",
         "grpc.keepalive_permit_without_calls",
         "grpc.http2.max_pings_without_data",
         "grpc.http2.bdp_probe",
@@ -153,3 +157,36 @@ async def test_a_server_that_comes_back_is_found_soon() -> None:
         await second.start(address)
         await asyncio.wait_for(channel.channel_ready(), 3)
         await second.stop(0)
+
+
+FROZEN = """
+import asyncio, grpc
+from services.common.rpc.options import SERVER_OPTIONS
+
+async def main():
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+
+asyncio.run(main())
+"""
+
+
+# Turns red when: grpc.http2.ping_timeout_ms is left out of rpc/options.py (gRPC then waits a minute).
+async def test_a_frozen_peer_is_given_up() -> None:
+    """A call without a deadline to a process that is stopped, not dead, ends soon after a ping is not answered."""
+    faster = {"grpc.keepalive_time_ms": 1_000, "grpc.http2.ping_timeout_ms": 1_000}
+    assert faster.keys() <= dict(CLIENT_OPTIONS).keys()
+    options = [*without(CLIENT_OPTIONS, *faster), *faster.items()]
+    with subprocess.Popen([sys.executable, "-c", FROZEN], stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout is not None
+        try:
+            async with grpc.aio.insecure_channel(
+                f"127.0.0.1:{int(peer.stdout.readline())}", options=options
+            ) as channel:
+                await channel.channel_ready()
+                peer.send_signal(signal.SIGSTOP)
+                assert grpc.StatusCode.UNAVAILABLE == await asyncio.wait_for(send(channel, b"x").code(), 30)
+        finally:
+            peer.kill()

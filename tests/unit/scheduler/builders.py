@@ -29,6 +29,7 @@ BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.8
 ARTIFACT: Final = ArtifactId("a" * 64)
 OTHER: Final = ArtifactId("b" * 64)
 BLOCK_BYTES: Final = 100
+_numbers = itertools.count(1)
 TTL_NS: Final = 10_000_000_000
 
 
@@ -103,7 +104,7 @@ def snapshot(
 
 
 def request(
-    prompt_tokens: int = 10, max_tokens: int = 7, *, artifact: ArtifactId = ARTIFACT
+    prompt_tokens: int = 10, max_tokens: int = 7, *, artifact: ArtifactId = ARTIFACT, ticket_id: str = ""
 ) -> TicketRequest:
     """One block's worth, unless more is asked for."""
     return TicketRequest(
@@ -111,6 +112,7 @@ def request(
         artifact_id=artifact,
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
+        ticket_id=TicketId(ticket_id or f"t{next(_numbers)}"),
     )
 
 
@@ -158,11 +160,9 @@ def admission(
     unstarted_tokens: int = 4096,
     ttl_ns: int = TTL_NS,
 ) -> Admission:
-    """An admission without engines, whose tickets are t1, t2, ..."""
-    numbers = itertools.count(1)
+    """An admission without engines."""
     return Admission(
         Fleet(BOUNDS),
         AdmissionQueue(max_requests=max_requests, max_prompt_tokens=max_prompt_tokens),
         Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns, term=1),
-        new_ticket_id=lambda: TicketId(f"t{next(numbers)}"),
     )

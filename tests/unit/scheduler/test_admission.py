@@ -51,7 +51,7 @@ def test_a_request_that_fits_is_granted_at_once() -> None:
     grant = admitting.admit(wanted, 1_000)
     assert grant is not None
     ticket = grant.ticket
-    assert ("t1", "e-1", ARTIFACT, 300) == (
+    assert (wanted.ticket_id, "e-1", ARTIFACT, 300) == (
         ticket.id,
         ticket.engine_instance_id,
         ticket.artifact_id,

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.common.errors import InvalidRequest, Unavailable
+from services.common.errors import AlreadyExists, Cancelled, InvalidRequest, Unavailable
+from services.common.ids import TicketId
 from services.scheduler.admission import Admission, Grant
 from services.scheduler.engine_instance import Contact, EngineInstance
 from services.scheduler.request import TicketRequest
-from services.scheduler.ticket_desk import TicketDesk
+from services.scheduler.ticket_desk import TicketDesk, Tombstones
 from tests.unit.scheduler.builders import admission, blocks, close_all, engine, request
 
 
@@ -45,10 +46,53 @@ async def test_a_caller_gets_its_grant_when_room_appears(desk: TicketDesk, place
     """It waits while the arena is full and goes on when the engine has closed a ticket."""
     await desk.obtain(blocks(10))
     async with asyncio.TaskGroup() as group:
-        task = await queued(group, desk, request())
+        task = await queued(group, desk, request(ticket_id="mine"))
         close_all(place)
         desk.settle()
-    assert "t2" == task.result().ticket.id
+    assert "mine" == task.result().ticket.id
+
+
+async def test_a_ticket_that_is_waited_for_can_be_released(desk: TicketDesk, place: EngineInstance) -> None:
+    """Its caller leaves the queue; the release may come by another way than the call."""
+    await desk.obtain(blocks(10))
+    wanted = request(ticket_id="mine")
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  # the group ends with its task
+        async with asyncio.TaskGroup() as group:
+            await queued(group, desk, wanted)
+            desk.release(TicketId("mine"))
+    assert [Cancelled] == [type(failure) for failure in caught.value.exceptions]
+    assert (0, 1000) == (len(desk.admission.queue), place.ledger.promised_bytes)
+
+
+async def test_a_release_may_overtake_the_question(desk: TicketDesk, place: EngineInstance) -> None:
+    """A ticket that is released before it is asked for is never granted: nobody would redeem it.
+
+    Turns red when: TicketDesk.release forgets ids that it does not know.
+    """
+    desk.release(TicketId("mine"))
+    with pytest.raises(Cancelled):
+        await desk.obtain(request(ticket_id="mine"))
+    assert 0 == place.ledger.promised_bytes
+
+
+async def test_a_tickets_id_is_its_own(desk: TicketDesk, place: EngineInstance) -> None:
+    """An id that is granted, or waited for, cannot be asked for again."""
+    await desk.obtain(blocks(10))
+    async with asyncio.TaskGroup() as group:
+        await queued(group, desk, request(ticket_id="mine"))
+        for taken in ("mine", next(iter(place.ledger.promises))):
+            with pytest.raises(AlreadyExists):
+                await desk.obtain(request(ticket_id=taken))
+        close_all(place)
+        desk.settle()
+
+
+def test_tombstones_are_bounded() -> None:
+    """The latest ids are remembered, the oldest forgotten."""
+    tombstones = Tombstones(most=2)
+    for name in "abc":
+        tombstones.add(TicketId(name))
+    assert [False, True, True] == [TicketId(name) in tombstones for name in "abc"]
 
 
 async def test_a_request_that_can_never_work_does_not_wait(desk: TicketDesk, place: EngineInstance) -> None:
@@ -123,8 +167,8 @@ async def test_an_unredeemed_ticket_expires_by_itself() -> None:
     place = engine(admitting.fleet, blocks=10)
     with TicketDesk(admitting) as desk:
         await desk.obtain(blocks(10))
-        grant = await desk.obtain(request())
-    assert "t2" == grant.ticket.id
+        grant = await desk.obtain(request(ticket_id="mine"))
+    assert "mine" == grant.ticket.id
     assert 100 == place.ledger.promised_bytes
 
 

@@ -66,29 +66,24 @@ class ScriptedScheduler:
     """Grants at once, but first does what its script says: raises an error or waits for an event."""
 
     def __init__(self) -> None:
-        self.script: list[Exception | asyncio.Event] = []
+        self.script: list[Step | list[Step]] = []
         self.asked: list[TokenRequest] = []
         self.timeouts_s: list[float | None] = []
+        self.ticket_ids: list[TicketId] = []
         self.released: list[TicketId] = []
         self.returned = asyncio.Event()
         self.waiting = asyncio.Event()
         self.left = asyncio.Event()
 
-    async def grant(self, request: TokenRequest, timeout_s: float | None) -> Grant:
+    async def grant(self, request: TokenRequest, ticket_id: TicketId, timeout_s: float | None) -> Grant:
         self.asked.append(request)
+        self.ticket_ids.append(ticket_id)
         self.timeouts_s.append(timeout_s)
-        step = self.script.pop(0) if self.script else None
-        if isinstance(step, Exception):
-            raise step
-        self.waiting.set()
-        try:
-            if step is not None:
-                await step.wait()
-        except asyncio.CancelledError:
-            self.left.set()
-            raise
+        step = self.script.pop(0) if self.script else []
+        for each in step if isinstance(step, list) else [step]:
+            await self._do(each)
         ticket = Ticket(
-            id=TicketId(f"ticket-{len(self.asked)}"),
+            id=ticket_id,
             engine_instance_id=InstanceId("engine-1"),
             artifact_id=request.artifact_id,
             reserved_bytes=4096,
@@ -96,6 +91,17 @@ class ScriptedScheduler:
             expire_time_ns=0,
         )
         return Grant(ticket, b"mac", ProcessId("engine-a"), "127.0.0.1:1")
+
+    async def _do(self, step: Step) -> None:
+        if isinstance(step, Exception):
+            raise step
+        assert isinstance(step, asyncio.Event)
+        self.waiting.set()
+        try:
+            await step.wait()
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
 
     async def release(self, ticket_id: TicketId, timeout_s: float) -> None:
         self.released.append(ticket_id)

@@ -14,7 +14,9 @@ from services.common.errors import CorruptData, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import Serving, Target
+from services.common.registry.view import View
 from services.gateway.catalog import Catalog
+from services.gateway.text_model import TextModelReader
 
 if TYPE_CHECKING:
     from tests.unit.gateway.flow.conftest import Flow
@@ -47,6 +49,18 @@ async def test_a_published_artifact_is_loaded_before_it_is_served(flow: Flow, ot
     await aim(flow, other, 2)
     await until(flow.catalog, lambda: flow.catalog.artifact_ids == (FIRST, SECOND))
     assert FIRST == flow.catalog.route(MODEL, None).route.artifact_id
+
+
+async def test_a_gateway_that_has_just_started_asks_for_patience(flow: Flow) -> None:
+    """Before the registry has been heard, nobody can say that a model is not there.
+
+    Turns red when: Catalog.route does not look whether its views are synced.
+    """
+    targets, serving = View(flow.store, keys.TARGETS, Target), View(flow.store, keys.SERVING, Serving)
+    catalog = Catalog(targets, serving, flow.files, TextModelReader(1_000))
+    with pytest.raises(Unavailable) as refused:
+        catalog.route(MODEL, None)
+    assert ("STARTING", 0.5) == (refused.value.reason, refused.value.retry_after_s)
 
 
 async def test_what_nobody_names_any_more_is_forgotten(flow: Flow, other: ArtifactId) -> None:

@@ -30,6 +30,7 @@ REFUSALS: list[HalogenError] = [
     Unavailable("gone"),
     PreconditionFailed("retired", reason="REVISION_RETIRED"),
     PreconditionFailed("restarted", reason="TICKET_FOR_OTHER_INSTANCE"),
+    PreconditionFailed("late", reason="TICKET_EXPIRED"),
 ]
 
 
@@ -146,7 +147,7 @@ async def test_a_refused_ticket_is_replaced_once(flow: Flow, refusal: HalogenErr
     """Before the first token another ticket is asked for, the first one given back, and the answer is whole."""
     flow.engines.scripts += [[refusal], [await flow.says("fox", LENGTH)]]
     assert "fox" == text(await flow.collect())
-    assert ["ticket-1"] == flow.scheduler.released
+    assert flow.scheduler.ticket_ids[:1] == flow.scheduler.released
     assert 2 == len(flow.scheduler.asked)
 
 
@@ -154,8 +155,12 @@ async def test_a_refused_ticket_is_replaced_once(flow: Flow, refusal: HalogenErr
 async def test_a_second_refusal_is_the_callers(flow: Flow, refusal: HalogenError) -> None:
     """No third ticket is asked for."""
     flow.engines.scripts += [[refusal], [refusal]]
-    chunks, failure = await collect_until_failure(flow, type(refusal))
-    assert ([], refusal) == (chunks, failure)
+    chunks, failure = await collect_until_failure(flow, HalogenError)
+    assert isinstance(failure, HalogenError)
+    if refusal.reason.startswith("TICKET"):  # our own affair: the caller is told to come back
+        assert (Unavailable, "TICKET_REFUSED", 1.0) == (type(failure), failure.reason, failure.retry_after_s)
+    else:
+        assert ([], refusal) == (chunks, failure)
     await flow.scheduler.returned.wait()
     assert 2 == len(flow.scheduler.asked)
 
@@ -165,7 +170,7 @@ async def test_a_second_refusal_is_the_callers(flow: Flow, refusal: HalogenError
     [
         InvalidRequest("no"),
         InternalError("broken"),
-        PreconditionFailed("used", reason="TICKET_USED"),
+        PreconditionFailed("another build", reason="GRAPH_MISMATCH"),
         CorruptData("bad"),
     ],
     ids=lambda failure: failure.reason,
@@ -175,7 +180,7 @@ async def test_other_failures_are_not_tried_again(flow: Flow, failure: HalogenEr
     flow.engines.scripts += [[failure]]
     assert ([], failure) == await collect_until_failure(flow, type(failure))
     await flow.scheduler.returned.wait()
-    assert ["ticket-1"] == flow.scheduler.released
+    assert flow.scheduler.ticket_ids[:1] == flow.scheduler.released
 
 
 async def test_the_schedulers_refusal_is_passed_on(flow: Flow) -> None:
@@ -184,6 +189,35 @@ async def test_the_schedulers_refusal_is_passed_on(flow: Flow) -> None:
     _, failure = await collect_until_failure(flow, Overloaded)
     assert isinstance(failure, Overloaded)
     assert ("QUEUE_FULL", 2, 1) == (failure.reason, failure.retry_after_s, len(flow.scheduler.asked))
+
+
+async def test_a_scheduler_without_an_engine_is_passed_on(flow: Flow) -> None:
+    """While the route stays the same, knocking again would help nobody."""
+    flow.scheduler.script = [Unavailable("no engine", reason="NO_ENGINE", retry_after_s=1)]
+    _, failure = await collect_until_failure(flow, Unavailable)
+    assert isinstance(failure, Unavailable)
+    assert ("NO_ENGINE", 1) == (failure.reason, len(flow.scheduler.asked))
+
+
+async def test_a_request_that_waits_while_the_weights_are_replaced_goes_to_the_new_ones(flow: Flow) -> None:
+    """A swap loses nobody: who waited for a ticket of the old artifact is routed and tokenized anew.
+
+    Turns red when: Completions._answer raises a scheduler's refusal without looking at the route.
+    """
+    other = ArtifactId("b" * 64)
+    flow.files.files[other] = flow.files.files[ArtifactId("a" * 64)] | {"chat_template.jinja": b"other"}
+    gate = asyncio.Event()
+    flow.scheduler.script = [[gate, Unavailable("no engine", reason="NO_ENGINE")]]
+    flow.engines.scripts += [[await flow.says("fox", LENGTH, other)]]
+    async with asyncio.TaskGroup() as group:
+        answer = group.create_task(flow.collect())
+        await flow.scheduler.waiting.wait()
+        await flow.serve(other, revision=2)
+        gate.set()
+    [chunk] = answer.result()
+    assert chunk.provenance is not None
+    assert (other, 2) == (chunk.provenance.artifact_id, chunk.provenance.revision)
+    assert [ArtifactId("a" * 64), other] == [asked.artifact_id for asked in flow.scheduler.asked]
 
 
 async def test_a_retired_revision_is_tokenized_anew(flow: Flow) -> None:
