@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypedDict, Unpack
 
 import grpc
 
@@ -26,6 +26,9 @@ from services.common.errors import Cancelled, InternalError
 from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, RequestId, Revision
 from services.common.rpc.client import connect
 from services.common.rpc.status import PUSHBACK_KEY, from_rpc_error
+
+if TYPE_CHECKING:
+    from halogen.v1.inference_pb2_grpc import InferenceServiceAsyncStub
 
 _UNARY_S: Final = 10.0
 _FINISH_REASONS: Final = {
@@ -77,19 +80,28 @@ class Client:
     def __init__(self, address: str, *, max_tries: int = 4) -> None:
         self._address = address
         self._max_tries = max_tries
+        self._open_stub: InferenceServiceAsyncStub | None = None
 
     async def __aenter__(self) -> Self:
         self._channel = connect(self._address)
-        self._stub = InferenceServiceStub(self._channel)
+        self._open_stub = InferenceServiceStub(self._channel)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._channel.close()
+        self._open_stub = None
+
+    @property
+    def _stub(self) -> InferenceServiceAsyncStub:
+        if self._open_stub is None:
+            raise RuntimeError("the client is not open: use it as `async with Client(address) as client:`")
+        return self._open_stub
 
     def generate(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> CompletionStream:
         """Continues a text, or token ids. Nothing is sent before the stream is read."""
+        options = _checked(options)
         request = pb.GenerateRequest(
             request_id=options.get("request_id", ""),
             model=options.get("model", ""),
@@ -105,6 +117,7 @@ class Client:
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[Options]) -> CompletionStream:
         """Answers a conversation: messages with a "role" and a "content"."""
+        options = _checked(options)
         request = pb.ChatRequest(
             request_id=options.get("request_id", ""),
             model=options.get("model", ""),
@@ -227,6 +240,15 @@ def _whose_cancellation() -> BaseException:
     if task is not None and task.cancelling():
         return asyncio.CancelledError()
     return Cancelled("the client was closed while the answer was on its way")
+
+
+def _checked(options: Options) -> Options:
+    """Catches what a type checker would have: a misspelt option, and one string given for a list of them."""
+    if unknown := options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"no such option: {', '.join(sorted(unknown))}; see services.common.client.Options")
+    if isinstance(stop := options.get("stop"), str):
+        return {**options, "stop": (stop,)}
+    return options
 
 
 def _sampling_params(options: Options) -> types_pb2.SamplingParams:

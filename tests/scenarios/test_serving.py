@@ -85,7 +85,7 @@ async def test_a_swap_loses_nobody_who_waits(start: Start, driver: str, stories:
     ending = asyncio.Event()
 
     async def ask(client: Client) -> list[str]:
-        artifacts = []
+        artifacts: list[str] = []
         while not ending.is_set():
             answer = await client.generate(STORY, max_tokens=40, temperature=0, ignore_eos=True).complete()
             assert answer.provenance is not None

@@ -276,3 +276,20 @@ async def test_aborting_and_listing(gateway: tuple[Gateway, Client]) -> None:
         await client.abort("")
     with pytest.raises(InvalidRequest):
         await client.list_models()
+
+
+async def test_a_misspelt_option_is_an_error() -> None:
+    """It is never ignored for a default."""
+    async with Client("127.0.0.1:1") as client:
+        with pytest.raises(TypeError, match="temprature"):
+            client.generate("x", temprature=1)  # type: ignore[call-arg]
+
+
+async def test_a_client_that_is_not_open_says_how_to_open_it() -> None:
+    """Before its scope and after it."""
+    client = Client("127.0.0.1:1")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="async with"):
+            await client.list_models()
+        async with client:
+            pass
