@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import ask, convert, publish, run_state, up
+from services.cli import ask, convert, detached, publish, run_state, up
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
@@ -78,15 +78,15 @@ def start(
     if up.greet_running(place, plan):
         return
     if detach:
-        up.serve_in_background(place, plan)
+        detached.serve(place, plan)
     else:
         up.serve_in_foreground(place, plan, stop_with_parent=stop_with_parent)
 
 
 @app.command(hidden=True)
-def supervise(home: Annotated[Path, typer.Option()], ready: Annotated[int, typer.Option()]) -> None:
+def supervise(home: Annotated[Path, typer.Option()], link: Annotated[int, typer.Option()]) -> None:
     """Run the five processes in the background, for `up --detach`."""
-    up.supervise(Home(home), ready)
+    detached.supervise(Home(home), link)
 
 
 @app.command()

@@ -8,10 +8,7 @@ import ctypes
 import getpass
 import importlib.util
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -120,30 +117,18 @@ def serve_in_foreground(home: Home, plan: Plan, *, stop_with_parent: bool) -> No
 
 
 async def _foreground(home: Home, plan: Plan) -> None:
-    asked = _stop_signal()
-    async with _running_stack(home) as stack:
-        await _unless(asked, stack.failed(), introduce(stack.addresses, home, plan))
+    asked = stop_signal()
+    async with running_stack(home) as stack:
+        await unless(asked, stack.failed(), introduce(stack.addresses, home, plan))
         if not asked.is_set():
             out.print("Ctrl-C stops it.")
         await asked.wait()
         err.print("stopping")
 
 
-async def _supervise(home: Home, ready: int) -> None:
-    asked = _stop_signal()
-    async with _running_stack(home) as stack:
-        with os.fdopen(ready, "w") as pipe:
-            pipe.write(stack.addresses.model_dump_json() + "\n")
-        await asked.wait()
-
-
-def supervise(home: Home, ready: int) -> None:
-    """Runs the system in the background; tells its addresses on descriptor `ready` once it has started."""
-    asyncio.run(_supervise(home, ready))
-
-
 @contextlib.asynccontextmanager
-async def _running_stack(home: Home) -> AsyncIterator[Stack]:
+async def running_stack(home: Home) -> AsyncIterator[Stack]:
+    """The processes, for the one launcher that holds the home."""
     with run_state.hold(home):
         addresses = choose_addresses()
         async with Stack(home, addresses, lambda line: err.print(line, style="yellow")) as stack:
@@ -151,7 +136,8 @@ async def _running_stack(home: Home) -> AsyncIterator[Stack]:
             yield stack
 
 
-def _stop_signal() -> asyncio.Event:
+def stop_signal() -> asyncio.Event:
+    """Set when this process is asked to end."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -159,7 +145,7 @@ def _stop_signal() -> asyncio.Event:
     return asked
 
 
-async def _unless(
+async def unless(
     asked: asyncio.Event, failure: Coroutine[Any, Any, None], work: Coroutine[Any, Any, None]
 ) -> None:
     """Does `work` to its end, unless a stop is asked for or `failure` raises first."""
@@ -172,41 +158,6 @@ async def _unless(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def serve_in_background(home: Home, plan: Plan) -> None:
-    """Starts a supervisor of its own, introduces the model, returns; on failure nothing is left running."""
-    read, write = os.pipe()
-    command = [
-        sys.executable,
-        "-m",
-        "services.cli",
-        "supervise",
-        "--home",
-        str(home.root),
-        "--ready",
-        str(write),
-    ]
-    with (home.logs / "up.log").open("wb") as log:
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=(write,),
-        )
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        line = pipe.readline()
-    if not line:
-        words = (home.logs / "up.log").read_text().strip().splitlines() or ["no word"]
-        raise CommandError(f"the supervisor does not start: {words[-1]}")
-    try:
-        asyncio.run(introduce(Addresses.model_validate_json(line), home, plan))
-    except BaseException:
-        run_state.stop(home, patience_s=STOP_S)
-        raise
 
 
 def greet_running(home: Home, plan: Plan) -> bool:

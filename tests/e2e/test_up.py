@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,13 +94,39 @@ def await_end(pids: list[int]) -> None:
         os.close(descriptor)
 
 
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").glob("halogen-*")}
+def wait_for(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def orphans() -> set[str]:
+    """Directories of loaders in shared memory that no living process holds, once what is being made is made."""
+    found: set[str] = set()
+    ends = time.monotonic() + 5
+    while (found := {path.name for path in Path("/dev/shm").glob("halogen-*") if is_orphan(path)}) and (
+        time.monotonic() < ends
+    ):
+        time.sleep(0.1)
+    return found
+
+
+def is_orphan(path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+    return False
 
 
 def test_ctrl_c_leaves_nothing_behind(home: Path) -> None:
     """Five processes while it runs; none, and no shared memory, after."""
-    before = shared_memory()
     with foreground(home) as launcher:
         running = children(launcher.pid)
         descriptors = [os.pidfd_open(pid) for pid in running.values()]
@@ -109,18 +136,17 @@ def test_ctrl_c_leaves_nothing_behind(home: Path) -> None:
     assert {"etcd", "loader", "engine", "scheduler", "gateway"} == running.keys()
     assert 5 == len(json.loads(answer.stdout)["token_ids"])
     await_end(descriptors)
-    assert before == shared_memory()
+    assert set() == orphans()
 
 
 def test_kill_9_of_the_launcher_leaves_nothing_behind(home: Path) -> None:
     """The kernel tells the children; the loader takes its shared memory along."""
-    before = shared_memory()
     with foreground(home) as launcher:
         descriptors = [os.pidfd_open(pid) for pid in children(launcher.pid).values()]
         assert 5 == len(descriptors)
         launcher.kill()
         await_end(descriptors)
-    assert before == shared_memory()
+    assert set() == orphans()
 
 
 @pytest.mark.parametrize("role", ["engine", "gateway", "scheduler", "loader", "etcd"])
@@ -167,6 +193,41 @@ def test_detached_it_returns_also_inside_a_substitution(home: Path) -> None:
         (each.returncode, each.stderr.strip()[: len(words)])
         for each, words in zip(stopped, ("stopped", "nothing runs"), strict=True)
     ]
+
+
+def test_a_process_that_cannot_start_is_named_at_once(home: Path) -> None:
+    """In the foreground and in the background: one line with the reason, long before any patience is over."""
+    broken = {**ENVIRONMENT, "HALOGEN_KV_ARENA_BYTES": "abc"}
+    for more in ([], ["--detach"]):
+        up = subprocess.run(
+            [*HALOGEN, *serve_stories(home), *more],
+            capture_output=True,
+            text=True,
+            env=broken,
+            timeout=60,
+            check=False,
+        )
+        assert 1 == up.returncode
+        assert "engine does not start: python -m services.engine: --kv-arena-bytes" in up.stderr
+        assert set() == orphans()
+    assert "nothing runs" in halogen("down", "--home", str(home)).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_launcher_that_dies_early_takes_the_background_along(home: Path, number: signal.Signals) -> None:
+    """Until the first answer nothing may outlive `up --detach`. Turns red when: _settled takes any end for settled."""
+    with subprocess.Popen(
+        [*HALOGEN, *serve_stories(home), "--detach"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    ) as launcher:
+        wait_for((home / "run" / "state.json").exists)
+        supervisor = json.loads((home / "run" / "state.json").read_text())["pid"]
+        descriptors = [os.pidfd_open(pid) for pid in (supervisor, *children(supervisor).values())]
+        launcher.send_signal(number)
+    await_end(descriptors)
+    assert set() == orphans()
 
 
 def test_taken_ports_give_way(home: Path, tmp_path: Path) -> None:
