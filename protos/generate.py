@@ -16,8 +16,9 @@ def generate(out: Path) -> None:
     protos = sorted(str(path.relative_to(HERE)) for path in HERE.glob("halogen/v1/*.proto"))
     services = [name for name in protos if "service " in (HERE / name).read_text()]
     includes = [f"-I{HERE}", f"-I{importlib.resources.files('grpc_tools') / '_proto'}"]
+    plugin = f"--plugin=protoc-gen-mypy_grpc={Path(sys.executable).with_name('protoc-gen-mypy_grpc')}"
     messages = [*includes, f"--python_out={out}", f"--pyi_out={out}", *protos]
-    stubs = [*includes, f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}", *services]
+    stubs = [*includes, plugin, f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}", *services]
     for arguments in (messages, stubs):
         if protoc.main(["protoc", *arguments]) != 0:
             sys.exit(1)

@@ -46,7 +46,7 @@ class TicketSigner:
         """Reads the key; refuses a file that others can read.
 
         Raises:
-            ValueError: The file is missing, too short, or open to group or others.
+            ValueError: The file is missing, too short, or open to everybody.
         """
         if not path.is_file():
             raise ValueError(
