@@ -181,7 +181,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="threads that compute, for both")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
-    model = demo.ensure(Home.find())
+    (kept := Home.find()).make()
+    model = demo.ensure(kept.models)
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder) / ".halogen")
         home.make()

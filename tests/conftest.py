@@ -21,7 +21,9 @@ MODELS = Path(__file__).parent / "models"
 def smollm2() -> demo.DemoModel:
     """SmolLM2-135M-Instruct, as a Hugging Face directory and as an artifact; fetched once per checkout."""
     root = os.environ.get("HALOGEN_TEST_HOME") or REPOSITORY / ".halogen"
-    return demo.ensure(Home(Path(root)))
+    home = Home(Path(root))
+    home.make()
+    return demo.ensure(home.models)
 
 
 @pytest.fixture(scope="session")

