@@ -19,6 +19,7 @@ Flags = Mapping[str, Sequence[str]]
 
 USUAL_PORTS: Final = {"gateway": 50051, "scheduler": 50052, "engine": 50053, "loader": 50054, "etcd": 2379}
 DRAIN_S: Final = 5.0
+ENDING: Final = ("--grace-s", "0", "--drain-s", str(DRAIN_S))  # who calls is ended before who is called
 NO_FLAGS: Final[Flags] = MappingProxyType({})
 PATIENCE_S: Final = DRAIN_S + 5.0
 
@@ -42,7 +43,7 @@ def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[
     environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
     started = [Command(name="etcd", argv=tuple(etcd), log=home.logs / "etcd.log", environment=environment)]
     for role, needed in peers.items():
-        common = ["--listen", getattr(addresses, role), "--etcd", addresses.etcd, "--drain-s", str(DRAIN_S)]
+        common = ["--listen", getattr(addresses, role), "--etcd", addresses.etcd, *ENDING]
         more = [*needed, *flags.get(role, ())]
         argv = (sys.executable, "-m", f"services.{role}", "--id", f"{role}-local", *common, *more)
         started.append(Command(name=role, argv=argv, log=home.logs / f"{role}.log", environment=environment))

@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from services.common.ids import ProcessId
 from services.common.rpc.address import Address
+from services.common.rpc.in_flight import SLOW_READER_S
 
 
 def _split(value: Any) -> Any:
@@ -70,7 +71,15 @@ class ProcessConfig(BaseSettings):
     lease_ttl_s: int = Field(
         10, ge=2, le=300, description="seconds after which a silent process is forgotten"
     )
-    drain_s: float = Field(30.0, ge=0, description="seconds that running calls get to finish at SIGTERM")
+    grace_s: float = Field(
+        0.5,
+        ge=0,
+        description="seconds after SIGTERM in which new calls are still taken, while others learn of it",
+    )
+    drain_s: float = Field(30.0, ge=0, description="seconds that running calls then get to finish")
+    slow_reader_s: float = Field(
+        SLOW_READER_S, gt=0, description="seconds after which a stream is ended of which nothing is read"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
     @property

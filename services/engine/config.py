@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from services.common.config import CommaSeparated, HostPort, ProcessConfig
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
+from services.engine.engine import STEP_TIMEOUT_S
 from services.engine.host import memory_bytes, usable_cores
 from services.engine.kernels.choice import KernelChoice
 from services.engine.model.weights import DTypeChoice
@@ -48,6 +49,11 @@ class EngineConfig(ProcessConfig):
         "auto", description="what to compute in; float32 copies weights stored in less"
     )
     kernels: KernelChoice = Field("auto", description="auto takes the fastest that this CPU can run")
+    step_timeout_s: float = Field(
+        STEP_TIMEOUT_S,
+        gt=0,
+        description="seconds without a finished step, while there is work, that mean a frozen engine",
+    )
     check_every_step: bool = Field(False, description="check the arena's books after every step")
 
     @field_validator("ticket_key_file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,6 +12,7 @@ import structlog
 
 from services.common.errors import AlreadyExists, InvalidRequest, Overloaded
 from services.common.ids import RequestId, TicketId
+from services.common.stall import StallTimer
 from services.engine.arena import Arena
 from services.engine.block_pool import Reservation
 from services.engine.generation import Generation, LoadedModel
@@ -22,6 +23,7 @@ from services.engine.stepper import Job, Stepper, Update
 from services.engine.token_stream import TokenStream
 
 RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
+STEP_TIMEOUT_S: Final = 30.0
 
 log = structlog.get_logger()
 
@@ -43,19 +45,32 @@ class Engine:
         chunk_tokens: Most tokens of prompts in one step.
         max_batch: Most sequences under way at once.
         check_every_step: Check the arena's books after every step, not only when idle.
+        step_timeout_s: How long no step may finish while there is work.
 
     Attributes:
         occupancy: Tickets and generations, for schedulers.
+        on_stall: Told True when steps have stopped for too long, False when they go on; set by the owner.
     """
 
+    on_stall: Callable[[bool], None]
+
     def __init__(
-        self, arena: Arena, *, chunk_tokens: int, max_batch: int, check_every_step: bool = False
+        self,
+        arena: Arena,
+        *,
+        chunk_tokens: int,
+        max_batch: int,
+        check_every_step: bool = False,
+        step_timeout_s: float = STEP_TIMEOUT_S,
     ) -> None:
         self.arena = arena
         self.occupancy = Occupancy()
         self._check_every_step = check_every_step
         self._running: set[RequestId] = set()
         self._runs: dict[Job, _Run] = {}
+        self.on_stall = lambda _: None
+        self._is_stalled = False
+        self._heartbeat = StallTimer(step_timeout_s, lambda: self._set_stalled(True))
         self._loop = StepLoop(Stepper(chunk_tokens=chunk_tokens, max_batch=max_batch), self._deliver)
 
     async def __aenter__(self) -> Self:
@@ -66,6 +81,7 @@ class Engine:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._loop.__aexit__(kind, value, trace)
+        self._heartbeat.close()
 
     @property
     def steps(self) -> int:
@@ -98,6 +114,8 @@ class Engine:
             job = Job(Sequence(request, reservation), model)
             self._loop.submit(job)
             run = self._runs[job] = _Run(TokenStream(), ticket_id, resources.pop_all())
+            if len(self._runs) == 1:  # what comes to others is no progress
+                self._heartbeat.progress()
         if ticket_id is not None:
             self._open_ticket(ticket_id, request, reservation)
         try:
@@ -139,8 +157,22 @@ class Engine:
     def _deliver(self, updates: list[Update]) -> None:
         for update in updates:
             self._tell(update)
+        self._beat()
         if self._check_every_step or not self._runs:
             self.check()
+
+    def _beat(self) -> None:
+        """A step has finished, whatever it gave: a chunk of a long prompt counts like a token."""
+        if self._runs:
+            self._heartbeat.progress()
+        else:
+            self._heartbeat.rest()
+        self._set_stalled(False)
+
+    def _set_stalled(self, is_stalled: bool) -> None:
+        if is_stalled is not self._is_stalled:
+            self._is_stalled = is_stalled
+            self.on_stall(is_stalled)
 
     def _tell(self, update: Update) -> None:
         run = self._runs[update.job]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -71,6 +72,7 @@ class GenerationManager:
         self._asked: dict[ArtifactId, frozenset[Revision]] = {}  # by whom each load was asked for
         self._drained_at: dict[ArtifactId, float] = {}
         self._wake = asyncio.Event()
+        self._held_back = ""
 
     async def follow(self, targets: View[Target], serving: View[Serving]) -> None:
         """Acts on every change of the two views, for ever."""
@@ -81,7 +83,7 @@ class GenerationManager:
             while True:
                 self._wake.clear()
                 self._assignments.hear(targets.records, serving.records)
-                self._changed(self._assignments.records(self._generations))  # of one artifact, a new revision
+                self._tell()  # of one artifact, a new revision
                 self._reconcile(group, asyncio.get_running_loop().time())
                 await self._next_wake()
 
@@ -89,6 +91,20 @@ class GenerationManager:
     def is_ready(self) -> bool:
         """Whether any generation serves."""
         return any(generation.state is State.ACTIVE for generation in self._generations.values())
+
+    @property
+    def missing(self) -> str:
+        """What it lacks to take tickets; empty when a generation does."""
+        return self._held_back or ("" if self.is_ready else "no generation is ACTIVE")
+
+    def hold_back(self, why: str) -> None:
+        """Shows ACTIVE generations as DRAINING, so that no more tickets are granted, until `why` is empty.
+
+        Tickets that were granted before are honoured: nothing changes but what others are told.
+        """
+        if why != self._held_back:
+            self._held_back = why
+            self._on_change()
 
     def get(self, artifact_id: ArtifactId) -> Generation:
         """The generation that serves an artifact; it holds a model.
@@ -194,10 +210,21 @@ class GenerationManager:
                 pass
 
     def _on_change(self) -> None:
-        generations = self._generations.values()
-        self._engine.occupancy.set_generations(tuple(map(_resident, generations)))
-        self._changed(self._assignments.records(self._generations))
+        residents = [_resident(generation) for generation in self._generations.values()]
+        if self._held_back:
+            residents = [dataclasses.replace(each, state=_held_back(each.state)) for each in residents]
+        self._engine.occupancy.set_generations(tuple(residents))
+        self._tell()
         self._wake.set()
+
+    def _tell(self) -> None:
+        records = self._assignments.records(self._generations)
+        if self._held_back:
+            records = tuple(
+                each.model_copy(update={"state": _held_back(each.state), "error": self._held_back})
+                for each in records
+            )
+        self._changed(records)
 
     async def _wake_after_changes(self, view: View[Any]) -> None:
         async with contextlib.aclosing(view.changes()) as changes:
@@ -211,6 +238,11 @@ class GenerationManager:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(next_drain):
                 await self._wake.wait()
+
+
+def _held_back(state: State) -> State:
+    """The state that others see while nothing new is taken."""
+    return State.DRAINING if state is State.ACTIVE else state
 
 
 def _resident(generation: Generation) -> ResidentGeneration:

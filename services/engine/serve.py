@@ -16,8 +16,15 @@ from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.lifecycle import Stop
 from services.common.process import Identity, Started
+from services.common.readiness import STOPPING
 from services.common.registry import keys
-from services.common.registry.records import EngineRecord, GenerationRecord, Serving, Target
+from services.common.registry.records import (
+    EngineRecord,
+    GenerationRecord,
+    GenerationState,
+    Serving,
+    Target,
+)
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
 from services.common.registry.view import View
@@ -51,6 +58,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         arena,
         chunk_tokens=config.chunk_tokens,
         max_batch=config.max_batch,
+        step_timeout_s=config.step_timeout_s,
         check_every_step=config.check_every_step,
     )
     loading = ModelLoading(
@@ -78,6 +86,8 @@ class _Room:
         self._records: tuple[GenerationRecord, ...] = ()
         self._news = asyncio.Event()
         self._engine = engine
+        self._stopping = self._stalled = ""  # why nothing new is taken
+        engine.on_stall = self._on_stall
         self._generations = GenerationManager(
             engine=engine,
             loader=loader,
@@ -89,7 +99,7 @@ class _Room:
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
         identity = Identity.of(self._config, self._config.listen)
-        server = RpcServer([SERVICE])
+        server = RpcServer([SERVICE], self._config.slow_reader_s)
         add_EngineServiceServicer_to_server(self._servicer(identity), server.grpc_server)
         bound = await server.start(self._config.listen)
         identity = dataclasses.replace(Identity.of(self._config, bound), instance_id=identity.instance_id)
@@ -100,8 +110,11 @@ class _Room:
             ):
                 started(bound)
                 await stop.wait()
+                server.readiness.end()  # first of all, while the record is withdrawn
+                self._stopping = STOPPING
+                self._generations.hold_back(self._stopping)
         finally:
-            await asyncio.shield(server.stop(self._config.drain_s))
+            await asyncio.shield(server.stop(self._config.drain_s, self._config.grace_s))
 
     def _servicer(self, identity: Identity) -> EngineServicer:
         return EngineServicer(
@@ -132,7 +145,7 @@ class _Room:
                 await self._news.wait()
                 self._news.clear()
                 registration.update(record.model_copy(update={"generations": self._records}))
-                await server.set_ready(self._generations.is_ready)
+                server.readiness.set(self._generations.missing, _readiness(self._records))
 
         key = keys.engine(identity.id)
         async with (
@@ -141,6 +154,21 @@ class _Room:
         ):
             yield
 
+    def _on_stall(self, is_stalled: bool) -> None:
+        """While no step finishes nothing new comes here; what runs waits."""
+        log.warning("engine_stalled" if is_stalled else "engine_moves_again")
+        self._stalled = f"no step has finished for {self._config.step_timeout_s:g} s" if is_stalled else ""
+        self._generations.hold_back(self._stopping or self._stalled)
+
     def _on_change(self, records: tuple[GenerationRecord, ...]) -> None:
         self._records = records
         self._news.set()
+
+
+def _readiness(records: tuple[GenerationRecord, ...]) -> dict[str, bool]:
+    """Every model@cohort that this engine is asked to serve, and whether a generation of it takes tickets."""
+    names: dict[str, bool] = {}
+    for record in records:
+        name = f"{record.model}@{record.cohort}"
+        names[name] = names.get(name, False) or record.state is GenerationState.ACTIVE
+    return names

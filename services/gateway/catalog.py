@@ -72,6 +72,11 @@ class Catalog:
             if route.artifact_id in self._loaded
         ]
 
+    def readiness(self) -> dict[str, bool]:
+        """Every ``model@cohort`` that is published, and whether it can be asked for now."""
+        served = {f"{route.model}@{route.cohort}" for route, _ in self.served()}
+        return {name: name in served for name in sorted(self._routes.names())}
+
     def route(self, model: ModelName, cohort: Cohort | None) -> Routed:
         """Where a request goes; see `Routes.choose`.
 

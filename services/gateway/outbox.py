@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from services.common.completion import FinishReason
 
 MAX_PENDING_TOKENS: Final = 1_024
+MAX_PENDING_CHARS: Final = 1 << 16
 
 
 class Ending(NamedTuple):
@@ -36,6 +37,7 @@ class Outbox:
         self._token_ids: list[int] = []
         self._texts: list[str] = []
         self._end: Ending | Exception | None = None
+        self._pending_chars = 0
         self._accepted = 0
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -51,9 +53,10 @@ class Outbox:
             return
         self._token_ids.extend(token_ids)
         self._texts.append(text)
+        self._pending_chars += len(text)
         self._accepted += len(token_ids)
         self._news.set()
-        if len(self._token_ids) >= self._max_pending_tokens:
+        if len(self._token_ids) >= self._max_pending_tokens or self._pending_chars >= MAX_PENDING_CHARS:
             self._room.clear()
 
     async def room(self) -> None:
@@ -82,6 +85,7 @@ class Outbox:
         batch = Batch(tuple(self._token_ids), "".join(self._texts), ending)
         self._token_ids.clear()
         self._texts.clear()
+        self._pending_chars = 0
         self._room.set()
         if self._end is None:
             self._news.clear()

@@ -39,6 +39,11 @@ class Routes:
             for key, record in sorted(self._serving.items())
         ]
 
+    def names(self) -> set[str]:
+        """Every ``model@cohort`` that is served or shall be."""
+        pairs = (keys.split_cohort_key(key) for key in (*self._serving, *self._targets))
+        return {f"{model}@{cohort}" for model, cohort in pairs}
+
     def artifact_ids(self) -> set[ArtifactId]:
         """Everything that is served or shall be."""
         records: Iterable[Serving | Target] = (*self._serving.values(), *self._targets.values())

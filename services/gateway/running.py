@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from services.common.errors import AlreadyExists, InvalidRequest
 from services.common.ids import RequestId
+from services.common.recent_ids import RecentIds
+
+MOST_REMEMBERED: Final = 4_096
+EARLY_S: Final = 10.0  # how far an abort may overtake its request
 
 
 class Running:
-    """Keeps request ids unique while their requests run, and finds a request to abort it."""
+    """Keeps request ids unique while their requests run, and finds a request to abort it.
 
-    def __init__(self) -> None:
+    An abort may overtake its request, so one that finds nothing is remembered for a while, and the request ends
+    as it begins. One that comes too late is not: its id may be used again at once.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._abort_by_id: dict[RequestId, Callable[[], None]] = {}
+        self._ended: RecentIds[RequestId] = RecentIds(MOST_REMEMBERED, EARLY_S)
+        self._aborted_early: RecentIds[RequestId] = RecentIds(MOST_REMEMBERED, EARLY_S)
 
     def __len__(self) -> int:
         return len(self._abort_by_id)
@@ -31,10 +47,13 @@ class Running:
                 reason="REQUEST_ID_IN_USE",
             )
         self._abort_by_id[request_id] = abort
+        if self._aborted_early.take(request_id, self._clock()):
+            abort()
         try:
             yield
         finally:
             del self._abort_by_id[request_id]
+            self._ended.add(request_id, self._clock())
 
     def abort(self, request_id: RequestId) -> bool:
         """Ends that one request; tells whether it was running.
@@ -49,4 +68,6 @@ class Running:
         abort = self._abort_by_id.get(request_id)
         if abort is not None:
             abort()
+        elif not self._ended.holds(request_id, self._clock()):
+            self._aborted_early.add(request_id, self._clock())
         return abort is not None

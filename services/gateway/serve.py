@@ -55,7 +55,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             returns=returns,
             limits=config.limits,
         )
-        server = RpcServer(SERVICES)
+        server = RpcServer(SERVICES, config.slow_reader_s)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
             InferenceServicer(completions, catalog, running), server.grpc_server
         )
@@ -65,11 +65,12 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             ControlServicer(control, views), server.grpc_server
         )
         bound = await server.start(config.listen)
-        scope.push_async_callback(server.stop, config.drain_s)
+        scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
         record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound)))
         registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
         await scope.enter_async_context(registration)
         await scope.enter_async_context(background(_report(catalog, registration, server)))
+        scope.callback(server.readiness.end)  # first of all, while the record is withdrawn
         started(bound)
         await stop.wait()
 
@@ -78,4 +79,5 @@ async def _report(catalog: Catalog, registration: Registration[GatewayRecord], s
     """Tells the registry which artifacts are loaded, and health clients whether anything can be asked for."""
     async for _ in catalog.changes():
         registration.update(registration.record.model_copy(update={"artifact_ids": catalog.artifact_ids}))
-        await server.set_ready(bool(catalog.served()))
+        names = catalog.readiness()
+        server.readiness.set("" if any(names.values()) else "no model is served", names)

@@ -40,7 +40,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     async with Preparations(
         artifacts, places, threads=config.read_threads, keep_s=config.keep_s
     ) as preparations:
-        server = RpcServer([SERVICE])
+        server = RpcServer([SERVICE], config.slow_reader_s)
         servicer = LoaderServicer(artifacts, preparations, Conversions(artifacts, config.convert_root))
         add_LoaderServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
@@ -52,8 +52,9 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
             ):
                 started(bound)
                 await stop.wait()
+                server.readiness.end()  # first of all, while the record is withdrawn
         finally:
-            await asyncio.shield(server.stop(config.drain_s))
+            await asyncio.shield(server.stop(config.drain_s, config.grace_s))
 
 
 @contextlib.asynccontextmanager
@@ -86,4 +87,5 @@ async def _watch_store(artifacts: ArtifactStore, server: RpcServer, every_s: flo
 
 
 async def _tell_readiness(artifacts: ArtifactStore, server: RpcServer) -> None:
-    await server.set_ready(await asyncio.to_thread(lambda: artifacts.is_reachable))
+    is_reachable = await asyncio.to_thread(lambda: artifacts.is_reachable)
+    server.readiness.set("" if is_reachable else "the store of artifacts cannot be read")

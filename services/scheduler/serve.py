@@ -43,16 +43,17 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         await scope.enter_async_context(background(engines.follow()))
         writer = ServingWriter(store, targets=targets, serving=serving, engines=records, gateways=gateways)
         await scope.enter_async_context(background(writer.follow()))
-        server = RpcServer(SERVICES)
+        server = RpcServer(SERVICES, config.slow_reader_s)
         servicer = SchedulerServicer(desk, TicketSigner.from_file(config.ticket_key_file))
         scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
-        scope.push_async_callback(server.stop, config.drain_s)
+        scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
         record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound)), term=TERM)
         key = keys.scheduler(record.id)
         await scope.enter_async_context(Registration(store, key, config.lease_ttl_s, record))
         views = (targets, serving, gateways, records)
         await scope.enter_async_context(background(_report(engines, desk, server, views)))
+        scope.callback(server.readiness.end)  # first of all, while the record is withdrawn
         started(bound)
         await stop.wait()
 
@@ -68,4 +69,4 @@ async def _report(engines: Engines, desk: TicketDesk, server: RpcServer, views: 
         await view.synced()
     async with contextlib.aclosing(engines.changes()) as changes:
         async for _ in changes:
-            await server.set_ready(desk.admission.fleet.is_heard)
+            server.readiness.set("" if desk.admission.fleet.is_heard else "no engine is heard")

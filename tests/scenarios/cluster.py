@@ -75,7 +75,7 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
     home.make()
     key = home.ticket_key()
     own = {role: {**_QUIET.get(role, {}), **settings.get(role, {})} for role in stack.USUAL_PORTS}
-    base: dict[str, Any] = {"listen": Address("127.0.0.1", 0), "drain_s": _DRAIN_S}
+    base: dict[str, Any] = {"listen": Address("127.0.0.1", 0), "drain_s": _DRAIN_S, "grace_s": 0}
     async with contextlib.AsyncExitStack() as scope:
 
         async def start(serve: Serve[Any], config: ProcessConfig) -> str:

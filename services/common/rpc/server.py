@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Iterable
 
 import grpc
-from grpc_health.v1 import _async as health_aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+import structlog
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.common.errors import Unavailable
+from services.common.readiness import Readiness
 from services.common.rpc.address import Address
-from services.common.rpc.in_flight import InFlight
+from services.common.rpc.health import HealthServicer
+from services.common.rpc.in_flight import SLOW_READER_S, InFlight, stopping
 from services.common.rpc.options import SERVER_OPTIONS
-from services.common.rpc.status import StatusInterceptor
+from services.common.rpc.status import LAST_WORDS_S, StatusInterceptor
 
-_LAST_PUSH_S: Final = 0.2  # for watchers to hear that this server no longer serves
-_SERVING: Final = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
+log = structlog.get_logger()
 
 
 class RpcServer:
@@ -28,18 +27,23 @@ class RpcServer:
 
     Args:
         service_names: Full names of the services it will carry, for health and reflection.
+        slow_reader_s: How long the reader of a stream may take nothing.
+
+    Attributes:
+        readiness: What health clients are told; set it.
+        in_flight: The calls under way.
     """
 
-    def __init__(self, service_names: Iterable[str]) -> None:
-        self._names = tuple(service_names)
-        self._in_flight = InFlight()
+    def __init__(self, service_names: Iterable[str], slow_reader_s: float = SLOW_READER_S) -> None:
+        names = tuple(service_names)
+        self.readiness = Readiness()
+        self.in_flight = InFlight(slow_reader_s)
         self.grpc_server = grpc.aio.server(
-            interceptors=[StatusInterceptor(self._in_flight)], options=SERVER_OPTIONS
+            interceptors=[StatusInterceptor(self.in_flight)], options=SERVER_OPTIONS
         )
-        self._health: Any = health_aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc_server)
+        health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(self.readiness, names), self.grpc_server)
         reflection.enable_server_reflection(
-            (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), self.grpc_server
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self.grpc_server
         )
 
     async def start(self, listen: Address) -> Address:
@@ -48,23 +52,32 @@ class RpcServer:
         Raises:
             Unavailable: The port is taken.
         """
-        await self.set_ready(False)
         try:
             port = self.grpc_server.add_insecure_port(str(listen))
         except RuntimeError as failure:
             raise Unavailable(f"cannot listen on {listen}: give another port, or 0 for any") from failure
         await self.grpc_server.start()
+        self.readiness.start()
         return Address(listen.host, port)
 
-    async def set_ready(self, ready: bool) -> None:
-        """Tells health clients, watchers at once, whether this process can do its work."""
-        status = _SERVING if ready else _NOT_SERVING
-        for name in ("", *self._names):
-            await self._health.set(name, status)
+    async def stop(self, drain_s: float, grace_s: float = 0.0) -> None:
+        """Says that it is not ready, takes calls for the grace, refuses them, finishes what runs, and ends.
 
-    async def stop(self, drain_s: float) -> None:
-        """Refuses new calls, waits up to `drain_s` seconds for the running ones, ends the watches."""
-        await self._health.enter_graceful_shutdown()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._in_flight.wait_idle(), drain_s)
-        await self.grpc_server.stop(_LAST_PUSH_S)
+        Args:
+            drain_s: How long running calls may take to finish; what is left then ends in a status.
+            grace_s: How long new calls are still taken while others learn of the end.
+        """
+        self.readiness.end()
+        await asyncio.sleep(grace_s)
+        self.in_flight.refuse()
+        log.info("drain_start", calls=self.in_flight.count)
+        await _within(self.in_flight.wait_idle(), drain_s)
+        log.info("drain_end", calls=self.in_flight.count)
+        self.in_flight.end_all(stopping())
+        await _within(self.in_flight.wait_gone(), LAST_WORDS_S)
+        await self.grpc_server.stop(0)
+
+
+async def _within(done: Awaitable[None], seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(done, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc import StatusCode
 
 from services.common import errors
-from services.common.rpc.in_flight import InFlight
+from services.common.rpc.in_flight import Call, InFlight
 
 DOMAIN: Final = "halogen"
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
@@ -21,6 +22,7 @@ _MAX_MESSAGE: Final = (
     1024  # characters; trailing metadata is bounded by the peers, and callers' words can be long
 )
 _MAX_VALUE: Final = 256
+LAST_WORDS_S: Final = 1.0  # for a status to go out
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
 _CODES: Final[dict[type[errors.HalogenError], StatusCode]] = {
@@ -102,8 +104,7 @@ def _seen(failure: Exception, method: str) -> errors.HalogenError:
 class StatusInterceptor(grpc.aio.ServerInterceptor):
     """Turns what a handler raises into a status; a fault of ours tells the caller nothing of its insides.
 
-    It also counts the calls under way, so that a server can end when its work has ended. Watches are not
-    work: they never end by themselves.
+    It also keeps the calls under way, so that a server can refuse, end, and wait for its work.
     """
 
     def __init__(self, in_flight: InFlight) -> None:
@@ -115,9 +116,9 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler  # grpc's own reflection
         method = handler_call_details.method
-        if handler is None or not method.startswith("/halogen."):
-            return handler  # grpc's own health and reflection
         serializers = handler.request_deserializer, handler.response_serializer
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
@@ -129,22 +130,39 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     def _guard_unary(self, behavior: Any, method: str) -> Any:
         async def guarded(request: Any, context: Any) -> Any:
-            with self._in_flight.track(method):
-                try:
-                    return await behavior(request, context)
-                except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
-                    await context.abort_with_status(to_status(_seen(failure, method)))
+            async with self._guard(method, context):
+                return await behavior(request, context)
 
         return guarded
 
     def _guard_stream(self, behavior: Any, method: str) -> Any:
-        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._in_flight.track(method):
-                try:
-                    async with contextlib.aclosing(behavior(request, context)) as responses:
-                        async for response in responses:
-                            yield response
-                except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
-                    await context.abort_with_status(to_status(_seen(failure, method)))
+        async def guarded(request: Any, context: Any) -> None:
+            """Writes by itself, so that a write that hangs is within the guard."""
+            async with (
+                self._guard(method, context) as call,
+                contextlib.aclosing(behavior(request, context)) as responses,
+            ):
+                async for response in responses:
+                    with call.sending():
+                        await context.write(response)
 
         return guarded
+
+    @contextlib.asynccontextmanager
+    async def _guard(self, method: str, context: Any) -> AsyncIterator[Call]:
+        with self._in_flight.track(method) as call:
+            try:
+                self._in_flight.check(call)
+                async with call.under_way():
+                    yield call
+            except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
+                await _abort(context, to_status(_seen(failure, method)))
+
+
+async def _abort(context: Any, status: _Status) -> None:
+    """Sends a status; a reader that takes nothing does not take that either, and is not waited for."""
+    try:
+        async with asyncio.timeout(LAST_WORDS_S):
+            await context.abort_with_status(status)
+    except TimeoutError:
+        raise asyncio.CancelledError from None  # the status stays with the transport

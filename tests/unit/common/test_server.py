@@ -15,13 +15,13 @@ from halogen.v1 import inference_pb2
 from services.common.errors import Unavailable
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
-from services.common.rpc.in_flight import InFlight
 from services.common.rpc.server import RpcServer
 
 SERVICE = "halogen.v1.InferenceService"
 LOOPBACK = Address("127.0.0.1", 0)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 @pytest.fixture
@@ -32,18 +32,42 @@ async def server() -> AsyncIterator[tuple[RpcServer, str]]:
     await started.stop(0)
 
 
-async def test_health_is_pushed_to_watchers(server: tuple[RpcServer, str]) -> None:
-    """A watch sees not ready, ready, and not ready again when the server begins to end."""
+async def test_s_e6_a_watch_stays_open_and_sees_every_change(server: tuple[RpcServer, str]) -> None:
+    """Not ready, ready, and not ready again when the server begins to end, on one stream; then a status.
+
+    Fault injection: turns red when RpcServer.stop does not call readiness.end().
+    """
     started, address = server
     async with connect(address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         seen = [(await watch.read()).status]
-        await started.set_ready(True)
+        started.readiness.set("")
         seen.append((await watch.read()).status)
         stopping = asyncio.ensure_future(started.stop(5))
         seen.append((await watch.read()).status)
         await stopping
+        assert grpc.StatusCode.UNAVAILABLE is await watch.code()
     assert [NOT_SERVING, SERVING, NOT_SERVING] == seen
+
+
+async def test_a_model_has_its_own_health(server: tuple[RpcServer, str]) -> None:
+    """model@cohort comes, serves and goes; its watch says so, and a Check of what has gone is NOT_FOUND."""
+    started, address = server
+    request = health_pb2.HealthCheckRequest(service="m@stable")
+    async with connect(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(request)
+        seen = [(await watch.read()).status]
+        for names in ({"m@stable": False}, {"m@stable": True}, {}):
+            started.readiness.set("", names)
+            seen.append((await watch.read()).status)
+        watch.cancel()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await health.Check(request)
+        listed = await health.List(health_pb2.HealthListRequest())
+    assert [SERVICE_UNKNOWN, NOT_SERVING, SERVING, SERVICE_UNKNOWN] == seen
+    assert grpc.StatusCode.NOT_FOUND is raised.value.code()
+    assert {"": SERVING, SERVICE: SERVING} == {name: each.status for name, each in listed.statuses.items()}
 
 
 async def test_an_unknown_service_has_no_health(server: tuple[RpcServer, str]) -> None:
@@ -76,16 +100,3 @@ async def test_a_taken_port_is_refused(server: tuple[RpcServer, str]) -> None:
     with pytest.raises(Unavailable, match="another port"):
         await second.start(Address.parse(server[1]))
     await second.stop(0)
-
-
-async def test_stop_waits_for_work_but_not_for_watches() -> None:
-    """The count of calls falls to idle when the last scope ends; watches were never in it."""
-    in_flight = InFlight()
-    with in_flight.track("/halogen.v1.EngineService/WatchOccupancy"):
-        await in_flight.wait_idle()
-        with in_flight.track("/halogen.v1.EngineService/GenerateTokens"):
-            waiting = asyncio.ensure_future(in_flight.wait_idle())
-            await asyncio.sleep(0)
-            assert (False, 1) == (waiting.done(), in_flight.count)
-        await waiting
-    assert 0 == in_flight.count

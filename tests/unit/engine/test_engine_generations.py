@@ -25,6 +25,7 @@ from services.engine.generation import Generation, LoadedModel
 from services.engine.generation_manager import GenerationManager
 from services.engine.kernels.portable import PortableKernels
 from services.engine.loaded_model import ModelLoading, PreparedArtifact
+from services.engine.occupancy import Delta
 from tests.unit.engine.decoding import prepared
 from tests.unit.engine.fakes import CountingModel, Gate, request
 from tests.unit.engine.test_engine_weights import mapping_of
@@ -132,6 +133,29 @@ async def test_a_target_is_loaded_warmed_up_and_active() -> None:
         ]
         async with it.engine.run(it.manager.get(OLD), request(max_tokens=1)) as stream:
             assert 1 == len([piece async for piece in stream])
+
+
+async def test_an_engine_that_holds_back_shows_itself_as_draining_and_honours_its_tickets() -> None:
+    """Schedulers and the registry hear that nothing new may come, and why; what was granted is served.
+
+    Fault injection: turns red when GenerationManager._on_change leaves the occupancy as it is.
+    """
+    async with world() as it:
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        feed = it.engine.occupancy.watch()
+        await anext(feed)
+        it.manager.hold_back("it is stopping")
+        delta = await anext(feed)
+        assert isinstance(delta, Delta)
+        assert [State.DRAINING] == [each.state for each in delta.generations or ()]
+        assert [(State.DRAINING, "it is stopping")] == [(r.state, r.error) for r in it.records]
+        assert "it is stopping" == it.manager.missing
+        async with it.engine.run(it.manager.get(OLD), request(max_tokens=1)) as stream:
+            assert 1 == len([piece async for piece in stream])
+        it.manager.hold_back("")
+        assert [(State.ACTIVE, "")] == [(r.state, r.error) for r in it.records]
+        await feed.aclose()
 
 
 async def test_an_artifact_that_is_active_already_is_reported_under_its_new_revision() -> None:

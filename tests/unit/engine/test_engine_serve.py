@@ -136,6 +136,7 @@ async def served(artifact: Path, tmp_path: Path, **settings: Any) -> AsyncIterat
                 "threads": 1,
                 "check_every_step": True,
                 "dtype": "float32",
+                "grace_s": 0,
                 "id": "engine-1",
                 **settings,
             }

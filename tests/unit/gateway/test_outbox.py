@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.common.completion import FinishReason
-from services.gateway.outbox import Batch, Ending, Outbox
+from services.gateway.outbox import MAX_PENDING_CHARS, Batch, Ending, Outbox
 
 LENGTH = Ending(FinishReason.LENGTH)
 Adds = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=5).map(tuple), st.text("ab", max_size=3)))
@@ -63,6 +63,20 @@ async def test_a_writer_waits_while_the_reader_is_too_far_behind() -> None:
     outbox.add((1, 2), "")
     await outbox.room()
     outbox.add((3,), "")
+    waiting = asyncio.ensure_future(outbox.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await outbox.take()
+    await waiting
+
+
+async def test_a_writer_waits_while_too_much_text_is_pending() -> None:
+    """Few tokens can be much text: the bound is in characters too.
+
+    Fault injection: turns red when Outbox.add looks at the tokens alone.
+    """
+    outbox = Outbox()
+    outbox.add((1,), "a" * MAX_PENDING_CHARS)
     waiting = asyncio.ensure_future(outbox.room())
     await asyncio.sleep(0)
     assert not waiting.done()

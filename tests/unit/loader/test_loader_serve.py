@@ -44,7 +44,7 @@ class Loader(NamedTuple):
 
 
 def configure(**settings: Any) -> LoaderConfig:
-    return LoaderConfig(id="loader-1", etcd=("unused:1",), place="tmpfs", drain_s=1.0, **settings)
+    return LoaderConfig(id="loader-1", etcd=("unused:1",), place="tmpfs", drain_s=1.0, grace_s=0, **settings)
 
 
 @contextlib.asynccontextmanager

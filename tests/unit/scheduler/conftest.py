@@ -180,6 +180,7 @@ def scheduling(registry: MemoryStore, key_file: Path) -> Scheduling:
             "listen": "127.0.0.1:0",
             "ticket_key_file": key_file,
             "drain_s": 0,
+            "grace_s": 0,
         }
         config = SchedulerConfig(**(defaults | settings))
         stop, bound = Stop(), asyncio.get_running_loop().create_future()

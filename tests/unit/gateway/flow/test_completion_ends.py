@@ -108,6 +108,30 @@ async def test_an_abort_that_comes_after_the_end_was_made_changes_nothing(flow: 
     assert FinishReason.LENGTH == chunks[-1].finish_reason
 
 
+async def test_s_a5_an_abort_that_overtakes_its_request_ends_it_before_it_runs(flow: Flow) -> None:
+    """Its only chunk says so; nobody is asked for a ticket, and the id is free again.
+
+    Fault injection: turns red when Running.abort remembers nothing.
+    """
+    assert not flow.running.abort(R)
+    [chunk] = await flow.collect()
+    assert (FinishReason.ABORTED, Usage(0, 0)) == (chunk.finish_reason, chunk.usage)
+    assert ([], []) == (flow.scheduler.asked, flow.scheduler.released)
+    flow.engines.scripts.append([await flow.says("fox", FinishReason.LENGTH)])
+    assert ["fox"] == [chunk.text for chunk in await flow.collect()]
+
+
+async def test_s_a5_a_late_abort_harms_no_later_request(flow: Flow) -> None:
+    """An abort that finds its request ended is not kept for the next one of that id.
+
+    Fault injection: turns red when Running.admit does not note the end.
+    """
+    for text in ("fox", "dog"):
+        flow.engines.scripts.append([await flow.says(text, FinishReason.LENGTH)])
+        assert [text] == [chunk.text for chunk in await flow.collect()]
+        assert not flow.running.abort(R)
+
+
 async def test_an_abort_needs_an_id(flow: Flow) -> None:
     """An empty id aborts nobody and says so."""
     flow.engines.scripts.append([await flow.says("once"), asyncio.Event()])

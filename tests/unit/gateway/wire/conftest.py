@@ -163,6 +163,7 @@ async def gateway(stories_files: dict[str, bytes]) -> AsyncIterator[Gateway]:
         scheduler=bound,
         loader=(str(bound),),
         drain_s=5,
+        grace_s=0,
         max_prompt_bytes=1_000,
     )
     started: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
