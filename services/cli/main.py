@@ -7,8 +7,9 @@ import getpass
 import json
 import os
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -19,6 +20,10 @@ from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.common.errors import HalogenError, Unavailable
+from services.common.ids import fresh_id
+from services.common.telemetry.tracing import exporting
+
+R = TypeVar("R")
 
 app = typer.Typer(
     help="Serves language models over gRPC and replaces their weights while they serve.",
@@ -119,7 +124,7 @@ def generate(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
-    asyncio.run(ask.generate(_gateway(address, home), text, asking, as_json=as_json))
+    _run(ask.generate(_gateway(address, home), text, asking, as_json=as_json))
 
 
 @app.command()
@@ -146,9 +151,9 @@ def chat(
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:
-        asyncio.run(ask.chat(_gateway(address, home), [*begun, ask.user(message)], asking, as_json=as_json))
+        _run(ask.chat(_gateway(address, home), [*begun, ask.user(message)], asking, as_json=as_json))
     else:
-        asyncio.run(ask.converse(_gateway(address, home), begun, asking))
+        _run(ask.converse(_gateway(address, home), begun, asking))
 
 
 @app.command("convert")
@@ -211,7 +216,7 @@ def publish_command(
         )
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
     folder = store or _local_store(home)
-    published = asyncio.run(
+    published = _run(
         publish.publish(
             _gateway(address, home), order, artifact, folder, reverify=reverify, wait_s=wait, once=once
         )
@@ -228,12 +233,18 @@ def publish_command(
 @app.command("status")
 def status(address: AddressOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show what is served where."""
-    status_command.show(asyncio.run(_read_status(_gateway(address, home))), as_json=as_json)
+    status_command.show(_run(_read_status(_gateway(address, home))), as_json=as_json)
 
 
 async def _read_status(address: str) -> pb.Status:
     async with ControlClient(address) as control:
         return await control.status(publish.STATUS_S)
+
+
+def _run(work: Coroutine[Any, Any, R]) -> R:
+    """Runs a command's work, its spans exported where the environment asks for it."""
+    with exporting("cli", fresh_id("cli")):
+        return asyncio.run(work)
 
 
 def _gateway(address: str | None, home: Path | None = None) -> str:

@@ -15,6 +15,8 @@ from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import ControlClient, Order
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.manifest import Manifest
+from services.common.telemetry.attributes import COHORT, MODEL
+from services.common.telemetry.tracing import span
 
 STATUS_S: Final = 10.0
 
@@ -146,11 +148,14 @@ async def publish(
     once: bool = False,
 ) -> Published:
     """The whole way of one artifact; waits until it is served unless `wait_s` is 0."""
-    async with ControlClient(address) as control:
-        with byte_progress() as progress:
-            artifact_id = await register(control, order.model, artifact, store, progress, reverify=reverify)
-        published = await name(control, order._replace(artifact_id=artifact_id), once=once)
-        if wait_s:
-            with err.status("waiting for the engines and the gateways"):
-                await wait_until_serving(control, published, wait_s)
-        return published
+    with span("publish", {MODEL: order.model, COHORT: order.cohort}):
+        async with ControlClient(address) as control:
+            with byte_progress() as progress:
+                artifact_id = await register(
+                    control, order.model, artifact, store, progress, reverify=reverify
+                )
+            published = await name(control, order._replace(artifact_id=artifact_id), once=once)
+            if wait_s:
+                with err.status("waiting for the engines and the gateways"):
+                    await wait_until_serving(control, published, wait_s)
+            return published

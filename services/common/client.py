@@ -20,22 +20,20 @@ import grpc
 from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.inference_pb2_grpc import InferenceServiceStub
-from services.common.completion import Chunk, Completion, FinishReason, Provenance, Sampling, Usage
+from services.common.client_span import RequestSpan
+from services.common.completion import Chunk, Completion
+from services.common.completion_messages import chunk_of
 from services.common.deadline import Deadline
 from services.common.errors import Cancelled, InternalError
-from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, RequestId, Revision
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.rpc.client import connect
 from services.common.rpc.status import PUSHBACK_KEY, from_rpc_error
+from services.common.telemetry.attributes import CHAT, TEXT_COMPLETION
 
 if TYPE_CHECKING:
     from halogen.v1.inference_pb2_grpc import InferenceServiceAsyncStub
 
 _UNARY_S: Final = 10.0
-_FINISH_REASONS: Final = {
-    types_pb2.FINISH_REASON_STOP: FinishReason.STOP,
-    types_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
-    types_pb2.FINISH_REASON_ABORTED: FinishReason.ABORTED,
-}
 
 
 class Options(TypedDict, total=False):
@@ -113,7 +111,9 @@ class Client:
             request.text = prompt
         else:
             request.token_ids.ids.extend(prompt)
-        return self._stream(lambda timeout_s: self._stub.Generate(request, timeout=timeout_s), options)
+        return self._stream(
+            lambda timeout_s: self._stub.Generate(request, timeout=timeout_s), TEXT_COMPLETION, options
+        )
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[Options]) -> CompletionStream:
         """Answers a conversation: messages with a "role" and a "content"."""
@@ -126,7 +126,7 @@ class Client:
             sampling=_sampling_params(options),
             stop=options.get("stop", ()),
         )
-        return self._stream(lambda timeout_s: self._stub.Chat(request, timeout=timeout_s), options)
+        return self._stream(lambda timeout_s: self._stub.Chat(request, timeout=timeout_s), CHAT, options)
 
     async def abort(self, request_id: str) -> bool:
         """Ends a running request, of this client or another; tells whether there was one."""
@@ -153,8 +153,9 @@ class Client:
             for each in answer.models
         ]
 
-    def _stream(self, start: _Start, options: Options) -> CompletionStream:
-        return CompletionStream(_chunks(start, options.get("timeout_s"), self._max_tries))
+    def _stream(self, start: _Start, operation: str, options: Options) -> CompletionStream:
+        span = RequestSpan(operation, self._address, options)
+        return CompletionStream(_chunks(start, options.get("timeout_s"), self._max_tries, span))
 
 
 class CompletionStream:
@@ -203,27 +204,30 @@ class _Call(AsyncIterable[_Response], Protocol):
 _Start = Callable[[float | None], _Call]
 
 
-async def _chunks(start: _Start, timeout_s: float | None, max_tries: int) -> AsyncGenerator[Chunk, None]:
+async def _chunks(
+    start: _Start, timeout_s: float | None, max_tries: int, span: RequestSpan
+) -> AsyncGenerator[Chunk, None]:
     """Yields the chunks of the first call that has any; holds no reference to its stream, so that dropping ends it."""
     deadline = Deadline.after(timeout_s)
-    for tries_left in reversed(range(max_tries)):
-        call, begun = start(deadline.remaining_s()), False
-        try:
-            async for response in call:
-                begun = True
-                yield (chunk := _chunk(response.chunk))
-                if chunk.finish_reason is not None:
-                    return
-            raise InternalError("the gateway ended the answer without a last chunk; ask again")
-        except grpc.aio.AioRpcError as failure:
-            error, pause_s = from_rpc_error(failure), _pushback_s(failure)
-            if begun or not tries_left or pause_s is None or not deadline.allows(pause_s):
-                raise error from failure
-        except asyncio.CancelledError:
-            raise _whose_cancellation() from None
-        finally:
-            call.cancel()
-        await asyncio.sleep(pause_s)
+    with span:
+        for tries_left in reversed(range(max_tries)):
+            call, begun = span.carry(start, deadline.remaining_s()), False
+            try:
+                async for response in call:
+                    begun = True
+                    yield (chunk := span.see(chunk_of(response.chunk)))
+                    if chunk.finish_reason is not None:
+                        return
+                raise InternalError("the gateway ended the answer without a last chunk; ask again")
+            except grpc.aio.AioRpcError as failure:
+                error, pause_s = from_rpc_error(failure), _pushback_s(failure)
+                if begun or not tries_left or pause_s is None or not deadline.allows(pause_s):
+                    raise error from failure
+            except asyncio.CancelledError:
+                raise _whose_cancellation() from None
+            finally:
+                call.cancel()
+            await asyncio.sleep(pause_s)
 
 
 def _pushback_s(failure: grpc.aio.AioRpcError) -> float | None:
@@ -260,41 +264,4 @@ def _sampling_params(options: Options) -> types_pb2.SamplingParams:
         max_tokens=options.get("max_tokens"),
         stop_token_ids=options.get("stop_token_ids"),
         ignore_eos=options.get("ignore_eos"),
-    )
-
-
-def _chunk(message: pb.CompletionChunk) -> Chunk:
-    return Chunk(
-        request_id=RequestId(message.request_id),
-        token_ids=tuple(message.token_ids),
-        text=message.text,
-        provenance=_provenance(message.provenance) if message.HasField("provenance") else None,
-        finish_reason=_FINISH_REASONS.get(message.finish_reason),
-        matched_stop=message.matched_stop if message.HasField("matched_stop") else None,
-        usage=_usage(message.usage) if message.HasField("usage") else None,
-    )
-
-
-def _usage(message: types_pb2.TokenUsage) -> Usage:
-    return Usage(message.prompt_tokens, message.completion_tokens)
-
-
-def _provenance(message: types_pb2.Provenance) -> Provenance:
-    params = message.sampling
-    return Provenance(
-        model=ModelName(message.model),
-        cohort=Cohort(message.cohort),
-        artifact_id=ArtifactId(message.artifact_id),
-        revision=Revision(message.revision),
-        engine_id=ProcessId(message.engine_id),
-        runtime_build=message.runtime_build,
-        sampling=Sampling(
-            temperature=params.temperature,
-            top_k=params.top_k,
-            top_p=params.top_p,
-            seed=params.seed,
-            max_tokens=params.max_tokens,
-            stop_token_ids=tuple(params.stop_token_ids),
-            ignore_eos=params.ignore_eos,
-        ),
     )

@@ -17,7 +17,8 @@ from services.common.ids import InstanceId, ProcessId, fresh_id
 from services.common.registry.etcd import open_store
 from services.common.registry.store import Store
 from services.common.rpc.address import Address
-from services.common.telemetry import configure_logs
+from services.common.telemetry.logs import configure_logs
+from services.common.telemetry.tracing import exporting
 
 C = TypeVar("C", bound=ProcessConfig)
 Started = Callable[[Address], None]
@@ -69,4 +70,5 @@ def launch(config_type: type[C], serve: Serve[C]) -> None:
         async with open_store(config) as store:
             await serve(config, store, stop, started)
 
-    lifecycle.run(main)
+    with exporting(config.role, config.process_id):
+        lifecycle.run(main)

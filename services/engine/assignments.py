@@ -57,6 +57,7 @@ class Assignments:
         self._targets: dict[Pair, Named] = {}
         self._serving: dict[Pair, Named] = {}
         self._revisions: dict[Pair, dict[ArtifactId, Revision]] = {}  # the latest that named each artifact
+        self._trace_parents: dict[ArtifactId, str] = {}
 
     def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
         """Takes in the registry's records as they stand."""
@@ -65,10 +66,15 @@ class Assignments:
                 pair = Pair(*keys.split_cohort_key(key))
                 if self._serves.include(pair):
                     self._note(known, pair, Named(record.revision, record.artifact_id))
+        self._trace_parents = {target.artifact_id: target.trace_parent for target in targets.values()}
 
     def wanted(self) -> set[ArtifactId]:
         """Targets, and what gateways still route to."""
         return {named.artifact_id for known in (self._targets, self._serving) for named in known.values()}
+
+    def trace_parent(self, artifact_id: ArtifactId) -> str:
+        """The trace of the publish that a target with this artifact comes from; empty where none is known."""
+        return self._trace_parents.get(artifact_id, "")
 
     def revisions(self, artifact_id: ArtifactId) -> frozenset[Revision]:
         """The latest revision of every pair that named the artifact."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +21,7 @@ from services.engine.occupancy import LiveTicket, Occupancy
 from services.engine.sequence import Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
 from services.engine.stepper import Job, Stepper, Update
+from services.engine.timeline import StepTimes, Timeline
 from services.engine.token_stream import TokenStream
 
 RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
@@ -113,7 +115,8 @@ class Engine:
             reservation = resources.enter_context(self._reserve(model, request))
             job = Job(Sequence(request, reservation), model)
             self._loop.submit(job)
-            run = self._runs[job] = _Run(TokenStream(), ticket_id, resources.pop_all())
+            stream = TokenStream(Timeline(time.time_ns()))
+            run = self._runs[job] = _Run(stream, ticket_id, resources.pop_all())
             if len(self._runs) == 1:  # what comes to others is no progress
                 self._heartbeat.progress()
         if ticket_id is not None:
@@ -154,9 +157,9 @@ class Engine:
         )
         self.occupancy.open(ticket)
 
-    def _deliver(self, updates: list[Update]) -> None:
+    def _deliver(self, updates: list[Update], step: StepTimes) -> None:
         for update in updates:
-            self._tell(update)
+            self._tell(update, step)
         self._beat()
         if self._check_every_step or not self._runs:
             self.check()
@@ -174,15 +177,21 @@ class Engine:
             self._is_stalled = is_stalled
             self.on_stall(is_stalled)
 
-    def _tell(self, update: Update) -> None:
+    def _tell(self, update: Update, step: StepTimes) -> None:
         run = self._runs[update.job]
-        if update.is_first_chunk and run.ticket_id is not None:
-            self.occupancy.start_prefill(run.ticket_id)
+        if update.is_first_chunk:
+            self._start_prefill(run, step)
         if update.token is not None:
-            run.stream.push(update.token)
+            run.stream.push(update.token, step)
         if update.outcome is not None:
+            run.stream.timeline.end(step)
             del self._runs[update.job]
             run.resources.close()
             if run.ticket_id is not None:
                 self.occupancy.close(run.ticket_id)
             run.stream.end(update.outcome)
+
+    def _start_prefill(self, run: _Run, step: StepTimes) -> None:
+        run.stream.timeline.start_prefill(step)
+        if run.ticket_id is not None:
+            self.occupancy.start_prefill(run.ticket_id)

@@ -16,6 +16,8 @@ from services.common.ids import ArtifactId, RequestId, Revision, fresh_id
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
 from services.common.registry.view import View
+from services.common.telemetry.attributes import ARTIFACT_ID
+from services.common.telemetry.tracing import going_on_from, span
 from services.engine.assignments import Assignments
 from services.engine.engine import Engine
 from services.engine.generation import Generation, LoadedModel
@@ -177,11 +179,11 @@ class GenerationManager:
     async def _try_to_bring_up(self, generation: Generation) -> bool:
         """Whether it is settled, for better or worse."""
         log.info("checkpoint_start", artifact_id=generation.artifact_id)
+        told = {ARTIFACT_ID: generation.artifact_id}
+        parent = going_on_from(self._assignments.trace_parent(generation.artifact_id))
         try:
-            prepared = await self._loader.prepare(generation.artifact_id)
-            generation.install(await asyncio.to_thread(self._load, prepared))
-            generation.advance(State.WARMING)
-            await self._warm_up(generation)
+            with span("load", told, parent=parent):
+                await self._make_ready(generation)
         except _WORTH_RETRYING as failure:
             self._wait_for(generation, failure)
             return False
@@ -191,9 +193,19 @@ class GenerationManager:
             log.exception("generation_failed", artifact_id=generation.artifact_id)
             generation.advance(State.FAILED, "it could not be loaded; the engine's log has the details")
         else:
-            generation.advance(State.ACTIVE)
-            log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
+            with span("swap", told, parent=parent):
+                generation.advance(State.ACTIVE)
+                log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
         return True
+
+    async def _make_ready(self, generation: Generation) -> None:
+        with span("prepare"):
+            prepared = await self._loader.prepare(generation.artifact_id)
+        with span("map"):
+            generation.install(await asyncio.to_thread(self._load, prepared))
+        generation.advance(State.WARMING)
+        with span("warm"):
+            await self._warm_up(generation)
 
     def _wait_for(self, generation: Generation, failure: HalogenError) -> None:
         if generation.state is State.WARMING:

@@ -15,10 +15,13 @@ from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from services.common.errors import HalogenError, InvalidRequest
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.registry.records import GenerationState
+from services.common.telemetry.attributes import ARTIFACT_ID, ENGINE_ID, REQUEST_ID, TICKET_ID
+from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket
 from services.engine.engine import Engine
 from services.engine.generation import Generation
 from services.engine.generation_manager import GenerationManager
+from services.engine.generation_spans import generation_spans
 from services.engine.occupancy import Delta, LiveTicket, ResidentGeneration, Snapshot
 from services.engine.sequence import TokenRequest
 from services.engine.stepper import FinishReason
@@ -79,16 +82,17 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         remaining_s = context.time_remaining()
         deadline = math.inf if remaining_s is None else time.monotonic() + remaining_s
         ticket = _ticket(request.ticket)
+        annotate({**_named(request), ENGINE_ID: self._engine_id})
         self._gate.redeem(ticket, request.ticket.mac, time.time_ns())
         async with contextlib.AsyncExitStack() as scope:
             with self._closing_if_refused(ticket):
                 generation = self._generations.get(ticket.artifact_id)
                 asked = self._validate(request, generation, ticket, deadline)
                 stream = await scope.enter_async_context(self._engine.run(generation, asked, ticket.id))
-            is_first, sent = True, 0
+            scope.enter_context(generation_spans(stream, len(asked.prompt)))
+            is_first = True
             async for piece in stream:
-                sent += len(piece.token_ids)
-                response = _response(piece, len(asked.prompt), sent)
+                response = _response(piece, len(asked.prompt), stream.read_tokens)
                 if is_first or piece.finish is not None:
                     self._sign(response, ticket.artifact_id)
                 is_first = False
@@ -149,6 +153,15 @@ def _ticket(message: types_pb2.Ticket) -> Ticket:
         term=message.term,
         expire_time_ns=_nanoseconds(message.expire_time),
     )
+
+
+def _named(request: engine_pb2.GenerateTokensRequest) -> dict[str, str]:
+    """What the request is about, for its span."""
+    return {
+        REQUEST_ID: request.request_id.partition("/")[0],
+        TICKET_ID: request.ticket.ticket_id,
+        ARTIFACT_ID: request.ticket.artifact_id,
+    }
 
 
 def _nanoseconds(time_: Timestamp) -> int:

@@ -12,6 +12,7 @@ from typing import Self
 
 from services.common.errors import Unavailable
 from services.engine.stepper import Job, Stepper, Update
+from services.engine.timeline import StepTimes
 
 
 class StepLoop:
@@ -21,13 +22,13 @@ class StepLoop:
 
     Args:
         stepper: Used by the thread alone.
-        deliver: Called on the event loop with what a step gave; once per step.
+        deliver: Called on the event loop with what a step gave, and when it was computed; once per step.
 
     Attributes:
         steps: How many steps have been computed.
     """
 
-    def __init__(self, stepper: Stepper, deliver: Callable[[list[Update]], None]) -> None:
+    def __init__(self, stepper: Stepper, deliver: Callable[[list[Update], StepTimes], None]) -> None:
         self.steps = 0
         self._stepper = stepper
         self._deliver = deliver
@@ -70,9 +71,10 @@ class StepLoop:
 
     def _run(self) -> None:
         while self._receive():
-            self._publish(self._step())
+            begin_ns = time.time_ns()
+            self._publish(self._step(), begin_ns)
         stopping = Unavailable("this engine is stopping; ask another", reason="STOPPING", retry_after_s=0.1)
-        self._publish(list(self._stepper.fail_all(stopping)))
+        self._publish(list(self._stepper.fail_all(stopping)), time.time_ns())
 
     def _receive(self) -> bool:
         """Takes what has come in, waiting for it if there is nothing else to do; False once it is to stop."""
@@ -87,6 +89,6 @@ class StepLoop:
         self.steps += 1
         return list(self._stepper.step(time.monotonic()))
 
-    def _publish(self, updates: list[Update]) -> None:
+    def _publish(self, updates: list[Update], begin_ns: int) -> None:
         if updates:
-            self._loop.call_soon_threadsafe(self._deliver, updates)
+            self._loop.call_soon_threadsafe(self._deliver, updates, StepTimes(begin_ns, time.time_ns()))

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 
 from services.common.errors import HalogenError
 from services.engine.stepper import FinishReason, Outcome
+from services.engine.timeline import StepTimes, Timeline
 
 
 class Piece(NamedTuple):
@@ -21,9 +22,15 @@ class TokenStream:
 
     A reader that is behind gets all it missed in one piece, so what waits is bounded by the request's own
     max_tokens.
+
+    Attributes:
+        timeline: When the request entered its stages.
+        read_tokens: How many tokens its reader has taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.read_tokens = 0
         self._tokens: list[int] = []
         self._outcome: Outcome | None = None
         self._news = asyncio.Event()
@@ -34,7 +41,14 @@ class TokenStream:
         """Whether the outcome is known, read or not."""
         return self._outcome is not None
 
-    def push(self, token: int) -> None:
+    @property
+    def finish(self) -> FinishReason | None:
+        """How it has come to its end, once its reader knows; None too where it failed."""
+        return self._outcome if self._is_over and isinstance(self._outcome, FinishReason) else None
+
+    def push(self, token: int, step: StepTimes) -> None:
+        if not self.timeline.has_token:
+            self.timeline.start_decode(step)
         self._tokens.append(token)
         self._news.set()
 
@@ -53,6 +67,7 @@ class TokenStream:
         await self._news.wait()
         self._news.clear()
         tokens, self._tokens = tuple(self._tokens), []
+        self.read_tokens += len(tokens)
         if isinstance(self._outcome, HalogenError):
             return self._last_before_failure(tokens, self._outcome)
         self._is_over = self._outcome is not None

@@ -13,6 +13,8 @@ from services.common.errors import DeadlinePassed, HalogenError, Overloaded, Una
 from services.common.ids import ArtifactId, Cohort, ModelName
 from services.common.registry.records import Serving, Target
 from services.common.registry.view import View
+from services.common.telemetry.attributes import ARTIFACT_ID
+from services.common.telemetry.tracing import going_on_from, span
 from services.gateway.routes import Route, Routes
 from services.gateway.text_model import TextModel, TextModelReader
 
@@ -133,8 +135,7 @@ class Catalog:
         soon, later = Backoff(), Backoff(first_s=2.0, most_s=60.0)
         while True:
             try:
-                files = await self._files.read(artifact_id)
-                text = await asyncio.to_thread(self._reader.read, artifact_id, files)
+                text = await self._read(artifact_id)
             except HalogenError as failure:
                 log.warning("text_model_failed", artifact_id=artifact_id, error=str(failure))
                 await (soon if isinstance(failure, _PASSING) else later).pause()
@@ -144,6 +145,12 @@ class Catalog:
         self._loaded[artifact_id] = text
         log.info("text_model_loaded", artifact_id=artifact_id, context_tokens=text.context_tokens)
         self._tell()
+
+    async def _read(self, artifact_id: ArtifactId) -> TextModel:
+        parent = going_on_from(self._routes.trace_parent(artifact_id))
+        with span("load", {ARTIFACT_ID: artifact_id}, parent=parent):
+            files = await self._files.read(artifact_id)
+            return await asyncio.to_thread(self._reader.read, artifact_id, files)
 
     def _tell(self) -> None:
         self._version += 1

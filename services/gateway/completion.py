@@ -22,12 +22,15 @@ from services.common.errors import (
     Unavailable,
 )
 from services.common.ids import TicketId, fresh_id
+from services.common.telemetry.attributes import ENGINE_ID, TICKET_ID
+from services.common.telemetry.tracing import span
 from services.gateway.answer import Answer, Leg
 from services.gateway.answer_text import AnswerText
 from services.gateway.catalog import Catalog
 from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
 from services.gateway.request import Request
+from services.gateway.request_span import described
 from services.gateway.running import Running
 from services.gateway.sampling import Space, resolve
 from services.gateway.stop import StopMatcher
@@ -94,7 +97,11 @@ class Completions:
         """
         request.check_size(self._limits.max_prompt_bytes)
         answer, outbox = Answer(request.request_id), Outbox()
-        with _logged(request, answer), self._running.admit(request.request_id, outbox.abort):
+        with (
+            described(request, answer),
+            _logged(request, answer),
+            self._running.admit(request.request_id, outbox.abort),
+        ):
             async with background(self._produce(request, deadline, answer, outbox)):
                 while (batch := await outbox.take()).ending is None:
                     yield answer.chunk(batch)
@@ -130,7 +137,8 @@ class Completions:
         if earlier and earlier.routed.route.artifact_id == routed.route.artifact_id:
             return Leg(routed, earlier.tokens)
         text = routed.text
-        prompt_token_ids = await text.encode(request.prompt)
+        with span("tokenize"):
+            prompt_token_ids = await text.encode(request.prompt)
         space = Space(len(prompt_token_ids), text.context_tokens, text.vocab_size)
         tokens = TokenRequest(
             request_id=request.request_id,
@@ -151,10 +159,12 @@ class Completions:
         ticket_id = TicketId(fresh_id("ticket"))
         granted = refused = False
         try:
-            grant = await self._scheduler.grant(leg.tokens, ticket_id, deadline.remaining_s())
+            with span("queue", {TICKET_ID: ticket_id}):
+                grant = await self._scheduler.grant(leg.tokens, ticket_id, deadline.remaining_s())
             granted = True
-            async with self._engines.generate(leg.tokens, grant, deadline.remaining_s()) as messages:
-                await _relay(messages, answer, text, outbox)
+            with span("generate", {TICKET_ID: ticket_id, ENGINE_ID: grant.engine_id}):
+                async with self._engines.generate(leg.tokens, grant, deadline.remaining_s()) as messages:
+                    await _relay(messages, answer, text, outbox)
         except HalogenError as failure:
             if answer.begun:
                 raise _in_the_middle(failure) from failure

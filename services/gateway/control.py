@@ -16,6 +16,8 @@ from services.common.ids import MODEL_NAME_PATTERN, ArtifactId, Cohort, ModelNam
 from services.common.registry import keys
 from services.common.registry.records import ArtifactRecord, ArtifactState, AuditRecord, LastRevision, Target
 from services.common.registry.store import Ambiguous, Put, Store, Unchanged
+from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
+from services.common.telemetry.tracing import annotate, trace_parent
 
 log = structlog.get_logger()
 
@@ -84,6 +86,7 @@ class Control:
             manifest = Manifest.decode(manifest_bytes)
         except CorruptData as fault:
             raise InvalidRequest(fault.message, reason="MANIFEST_INVALID") from None
+        annotate({MODEL: name, ARTIFACT_ID: manifest.id})
         pending = await self._pending(name, manifest, reverify=reverify)
         if pending.record.state is not ArtifactState.PENDING:
             yield ArtifactProgress(manifest.id, pending.record.state, pending.record.reason)
@@ -144,6 +147,7 @@ class Control:
             revision = await self._try_publish(order)
             if revision is not None:
                 log.info("published", revision=revision, **order._asdict())
+                annotate({**_named(order), REVISION: revision})
                 return revision
         raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
 
@@ -161,7 +165,13 @@ class Control:
         revision = Revision(standing + 1)
         target_key = keys.target(order.model, order.cohort)
         old = await self._store.get(target_key)
-        target = Target(revision=revision, artifact_id=order.artifact_id, who=order.who, why=order.why)
+        target = Target(
+            revision=revision,
+            artifact_id=order.artifact_id,
+            who=order.who,
+            why=order.why,
+            trace_parent=trace_parent(),
+        )
         conditions = [
             Unchanged(keys.artifact(order.model, order.artifact_id), artifact),
             Unchanged(keys.revision(order.model), last.mod_revision if last else 0),
@@ -220,6 +230,10 @@ def checked_cohort(name: str) -> Cohort:
         return Cohort(name or Cohort.STABLE)
     except ValueError:
         raise InvalidRequest(f"there is no cohort {name[:80]!r}: use stable or canary") from None
+
+
+def _named(order: PublishOrder) -> dict[str, str | int]:
+    return {MODEL: order.model, COHORT: order.cohort, ARTIFACT_ID: order.artifact_id}
 
 
 def _audit(order: PublishOrder, old: ArtifactId | None) -> AuditRecord:

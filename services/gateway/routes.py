@@ -49,6 +49,11 @@ class Routes:
         records: Iterable[Serving | Target] = (*self._serving.values(), *self._targets.values())
         return {record.artifact_id for record in records}
 
+    def trace_parent(self, artifact_id: ArtifactId) -> str:
+        """The trace of the publish that a target with this artifact comes from; empty where none is known."""
+        parents = (each.trace_parent for each in self._targets.values() if each.artifact_id == artifact_id)
+        return next(parents, "")
+
     def choose(self, model: ModelName, cohort: Cohort | None) -> Route:
         """The route of a request.
 

@@ -17,6 +17,8 @@ from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtif
 from services.common.checkpoint.header import Header
 from services.common.errors import HalogenError, InternalError
 from services.common.ids import ArtifactId
+from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
+from services.common.telemetry.tracing import span
 from services.loader.flight import Done, Flight
 from services.loader.place import Place
 from services.loader.reservation import Reservation
@@ -145,12 +147,15 @@ class Preparations:
 
     async def _load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
         stored = await asyncio.to_thread(self._store.open, artifact_id)
+        told: dict[str, str | int] = {ARTIFACT_ID: artifact_id, SIZE_BYTES: stored.manifest.total_bytes}
         flight.expect(stored.manifest.total_bytes)
         log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
-        flight.advance(await asyncio.to_thread(verify_small_files, stored))
-        header = await asyncio.to_thread(read_header, stored)
+        with span("verify", told):
+            flight.advance(await asyncio.to_thread(verify_small_files, stored))
+            header = await asyncio.to_thread(read_header, stored)
         reservation = await self._room.reserve(artifact_id, header.file_bytes)
-        return await self._fill(stored, header, reservation, flight)
+        with span("read", told):
+            return await self._fill(stored, header, reservation, flight)
 
     async def _fill(
         self, stored: StoredArtifact, header: Header, reservation: Reservation, flight: Flight[Prepared]

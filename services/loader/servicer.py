@@ -12,6 +12,8 @@ from halogen.v1 import loader_pb2 as pb
 from halogen.v1 import loader_pb2_grpc as rpc
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.ids import ArtifactId
+from services.common.telemetry.attributes import ARTIFACT_ID
+from services.common.telemetry.tracing import annotate
 from services.loader.conversions import Conversions
 from services.loader.flight import Done
 from services.loader.preparations import Preparations
@@ -32,6 +34,7 @@ class LoaderServicer(rpc.LoaderServiceServicer):
     async def PrepareArtifact(
         self, request: pb.PrepareArtifactRequest, context: Context
     ) -> AsyncIterator[pb.PrepareArtifactResponse]:
+        annotate({ARTIFACT_ID: request.artifact_id})
         async with contextlib.aclosing(self._preparations.prepare(ArtifactId(request.artifact_id))) as told:
             async for step in told:
                 yield _to_response(step)

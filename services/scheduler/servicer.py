@@ -12,6 +12,15 @@ from halogen.v1 import types_pb2
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceServicer
 from services.common.errors import DeadlinePassed, InvalidRequest
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId, RequestId, TicketId, fresh_id
+from services.common.telemetry.attributes import (
+    ARTIFACT_ID,
+    ENGINE_ID,
+    INPUT_TOKENS,
+    REQUEST_ID,
+    REQUEST_MAX_TOKENS,
+    TICKET_ID,
+)
+from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket, TicketSigner
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.request import TicketRequest
@@ -36,7 +45,10 @@ class SchedulerServicer(SchedulerServiceServicer):
         self._signer = signer
 
     async def GrantTicket(self, request: pb.GrantTicketRequest, context: Context) -> pb.GrantTicketResponse:
-        grant = await self._desk.obtain(_request(request))
+        asked = _request(request)
+        annotate(_described(asked))
+        grant = await self._desk.obtain(asked)
+        annotate({ENGINE_ID: grant.engine_id})
         remaining_s = context.time_remaining()
         if remaining_s is not None and remaining_s <= 0:
             self._desk.release(grant.ticket.id)
@@ -82,6 +94,16 @@ def _request(request: pb.GrantTicketRequest) -> TicketRequest:
         max_tokens=request.max_tokens,
         ticket_id=TicketId(request.ticket_id or fresh_id("ticket")),
     )
+
+
+def _described(request: TicketRequest) -> dict[str, str | int]:
+    return {
+        REQUEST_ID: request.request_id,
+        TICKET_ID: request.ticket_id,
+        ARTIFACT_ID: request.artifact_id,
+        INPUT_TOKENS: request.prompt_tokens,
+        REQUEST_MAX_TOKENS: request.max_tokens,
+    }
 
 
 def _ticket(ticket: Ticket, mac: bytes) -> types_pb2.Ticket:

@@ -10,10 +10,11 @@ from services.common.registry.records import EngineRecord, GatewayRecord, Genera
 
 
 class Move(NamedTuple):
-    """What shall stand at a serving/ key."""
+    """What shall stand at a serving/ key, and the trace of the publish that wants it there."""
 
     key: str
     serving: Serving
+    trace_parent: str = ""
 
 
 def moves_due(
@@ -35,7 +36,8 @@ def moves_due(
         if not is_newer(target.revision, serving.get(serving_key)):
             continue
         if _is_active(key, target, engines) and _is_tokenized(target, gateways):
-            due.append(Move(serving_key, Serving(revision=target.revision, artifact_id=target.artifact_id)))
+            record = Serving(revision=target.revision, artifact_id=target.artifact_id)
+            due.append(Move(serving_key, record, target.trace_parent))
     return due
 
 

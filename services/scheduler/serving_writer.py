@@ -14,6 +14,8 @@ from services.common.pulse import Pulse
 from services.common.registry.records import EngineRecord, GatewayRecord, Serving, Target
 from services.common.registry.store import Put, Store, Unchanged
 from services.common.registry.view import View
+from services.common.telemetry.attributes import ARTIFACT_ID, REVISION
+from services.common.telemetry.tracing import going_on_from, span
 from services.scheduler.serving import Move, is_newer, moves_due
 
 log = structlog.get_logger()
@@ -87,10 +89,13 @@ class ServingWriter:
         standing = _decode(entry.value) if entry else None
         if not is_newer(move.serving.revision, standing):
             return
-        condition = Unchanged(move.key, entry.mod_revision if entry else 0)
-        if await self._store.commit([condition], [Put(move.key, move.serving.encode())]):
-            new = move.serving
-            log.info("atomic_swap_commit", key=move.key, revision=new.revision, artifact_id=new.artifact_id)
+        condition, new = Unchanged(move.key, entry.mod_revision if entry else 0), move.serving
+        told: dict[str, str | int] = {REVISION: new.revision, ARTIFACT_ID: new.artifact_id}
+        with span("swap", told, parent=going_on_from(move.trace_parent)):
+            if await self._store.commit([condition], [Put(move.key, new.encode())]):
+                log.info(
+                    "atomic_swap_commit", key=move.key, revision=new.revision, artifact_id=new.artifact_id
+                )
 
 
 def _decode(value: bytes) -> Serving | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from services.common.process import Serve
 from services.common.registry.memory import MemoryStore
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
+from services.common.telemetry.tracing import exporting
 from services.engine.config import EngineConfig
 from services.engine.serve import serve as serve_engine
 from services.gateway.config import GatewayConfig
@@ -101,7 +102,7 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
 async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemoryStore) -> AsyncIterator[str]:
     """One room, serving while the scope lasts; its cleanup is part of the scope's end."""
     stop, bound = Stop(), asyncio.get_running_loop().create_future()
-    running = asyncio.ensure_future(serve(config, registry, stop, bound.set_result))
+    running = asyncio.ensure_future(_exported(config, serve(config, registry, stop, bound.set_result)))
     try:
         await asyncio.wait({running, bound}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -110,6 +111,12 @@ async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemorySto
     finally:
         stop.ask("test ends")
         await running
+
+
+async def _exported(config: ProcessConfig, life: Coroutine[Any, Any, None]) -> None:
+    """A room's life with its spans told apart from the other rooms', as those of processes are."""
+    with exporting(config.role, config.process_id):
+        await life
 
 
 @contextlib.asynccontextmanager

@@ -45,12 +45,16 @@ class LastRevision(Record):
 
 
 class Target(Record):
-    """targets/{model}/{cohort}: what the cohort shall serve."""
+    """targets/{model}/{cohort}: what the cohort shall serve.
+
+    trace_parent (W3C trace context) is the publish's; those who act on the target go on with its trace.
+    """
 
     revision: Revision
     artifact_id: ArtifactId
     who: str
     why: str
+    trace_parent: str = ""
 
 
 class Serving(Record):

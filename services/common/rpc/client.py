@@ -8,11 +8,12 @@ from typing import Self
 import grpc
 
 from services.common.rpc.options import CLIENT_OPTIONS
+from services.common.rpc.traced_channel import TracedChannel
 
 
 def connect(address: str) -> grpc.aio.Channel:
     """A channel to ``host:port`` with the system's options; close it, or use it as a context manager."""
-    return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    return TracedChannel(grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS))
 
 
 class ChannelPool:

@@ -12,9 +12,11 @@ import structlog
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc import StatusCode
+from opentelemetry.trace import Span
 
 from services.common import errors
 from services.common.rpc.in_flight import Call, InFlight
+from services.common.rpc.server_span import server_span, set_status
 
 DOMAIN: Final = "halogen"
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
@@ -101,6 +103,13 @@ def _seen(failure: Exception, method: str) -> errors.HalogenError:
     return errors.InternalError("an unexpected failure; the server's log has the details")
 
 
+def _told(span: Span, error: errors.HalogenError) -> _Status:
+    """The call's status, said to its span too."""
+    status = to_status(error)
+    set_status(span, status.code, status.details, error.reason)
+    return status
+
+
 class StatusInterceptor(grpc.aio.ServerInterceptor):
     """Turns what a handler raises into a status; a fault of ours tells the caller nothing of its insides.
 
@@ -150,13 +159,13 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     @contextlib.asynccontextmanager
     async def _guard(self, method: str, context: Any) -> AsyncIterator[Call]:
-        with self._in_flight.track(method) as call:
+        with self._in_flight.track(method) as call, server_span(method, context) as span:
             try:
                 self._in_flight.check(call)
                 async with call.under_way():
                     yield call
             except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
-                await _abort(context, to_status(_seen(failure, method)))
+                await _abort(context, _told(span, _seen(failure, method)))
 
 
 async def _abort(context: Any, status: _Status) -> None:

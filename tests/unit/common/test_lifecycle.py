@@ -9,7 +9,7 @@ import sys
 SLOW_TO_END = """
 import asyncio
 from services.common import lifecycle
-from services.common.telemetry import configure_logs
+from services.common.telemetry.logs import configure_logs
 configure_logs("test", "error")
 lifecycle.REPEAT_S = {repeat_s}
 

@@ -6,6 +6,8 @@ import logging
 import sys
 
 import structlog
+from opentelemetry import trace
+from structlog.typing import EventDict, WrappedLogger
 
 LEVELS = logging.getLevelNamesMapping()
 
@@ -20,6 +22,7 @@ def configure_logs(role: str, level: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            add_trace,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -32,3 +35,12 @@ def configure_logs(role: str, level: str) -> None:
     )
     structlog.contextvars.bind_contextvars(role=role)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, force=True)
+
+
+def add_trace(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:  # noqa: ARG001  # structlog passes them
+    """Names the span in which an event happened, if there is one."""
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event["trace_id"] = trace.format_trace_id(context.trace_id)
+        event["span_id"] = trace.format_span_id(context.span_id)
+    return event

@@ -1,0 +1,1 @@
+"""What a process tells of itself: events, and the spans of what it works on."""
