@@ -7,7 +7,7 @@ import fcntl
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -17,7 +17,7 @@ from services.cli.home import Home
 
 
 class Addresses(BaseModel):
-    """host:port of each process."""
+    """host:port of each process, and of the HTTP side (probes, metrics) of those that have one."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,6 +26,7 @@ class Addresses(BaseModel):
     engine: str
     scheduler: str
     gateway: str
+    http: Mapping[str, str] = {}
 
 
 class RunState(BaseModel):

@@ -18,6 +18,7 @@ from services.cli.supervisor import Child, Command
 Flags = Mapping[str, Sequence[str]]
 
 USUAL_PORTS: Final = {"gateway": 50051, "scheduler": 50052, "engine": 50053, "loader": 50054, "etcd": 2379}
+USUAL_HTTP_PORTS: Final = {"gateway": 50061, "scheduler": 50062, "engine": 50063, "loader": 50064}
 DRAIN_S: Final = 5.0
 ENDING: Final = ("--grace-s", "0", "--drain-s", str(DRAIN_S))  # who calls is ended before who is called
 NO_FLAGS: Final[Flags] = MappingProxyType({})
@@ -26,7 +27,11 @@ PATIENCE_S: Final = DRAIN_S + 5.0
 
 def choose_addresses() -> Addresses:
     """Loopback addresses on the usual ports, where those are free."""
-    return Addresses(**{role: f"127.0.0.1:{ports.choose(port)}" for role, port in USUAL_PORTS.items()})
+    return Addresses(**_choose(USUAL_PORTS), http=_choose(USUAL_HTTP_PORTS))
+
+
+def _choose(usual: Mapping[str, int]) -> dict[str, str]:
+    return {role: f"127.0.0.1:{ports.choose(port)}" for role, port in usual.items()}
 
 
 def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[Command]:
@@ -43,7 +48,8 @@ def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[
     environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
     started = [Command(name="etcd", argv=tuple(etcd), log=home.logs / "etcd.log", environment=environment)]
     for role, needed in peers.items():
-        common = ["--listen", getattr(addresses, role), "--etcd", addresses.etcd, *ENDING]
+        listen = ["--listen", getattr(addresses, role), "--http-listen", addresses.http[role]]
+        common = [*listen, "--etcd", addresses.etcd, *ENDING]
         more = [*needed, *flags.get(role, ())]
         argv = (sys.executable, "-m", f"services.{role}", "--id", f"{role}-local", *common, *more)
         started.append(Command(name=role, argv=argv, log=home.logs / f"{role}.log", environment=environment))

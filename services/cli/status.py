@@ -49,9 +49,10 @@ def _models(status: pb.Status) -> Table:
 
 
 def _processes(status: pb.Status) -> Table:
-    table = Table("process", "id", "address", "host", "holds", title="Processes")
+    table = Table("process", "id", "address", "http", "host", "holds", title="Processes")
     for process in status.processes:
-        table.add_row(process.role, process.id, process.address, process.host, "\n".join(_held(process)))
+        addresses = (process.address, process.http_address)
+        table.add_row(process.role, process.id, *addresses, process.host, "\n".join(_held(process)))
     return table
 
 

@@ -95,7 +95,8 @@ def can_chat(artifact: Path) -> bool:
 def _print_addresses(addresses: Addresses) -> None:
     out.print()
     for role in ("gateway", "scheduler", "engine", "loader", "etcd"):
-        out.print(f"{role:<10} {getattr(addresses, role)}")
+        http = addresses.http.get(role)
+        out.print(f"{role:<10} {getattr(addresses, role)}" + (f"   http://{http}/metrics" if http else ""))
     out.print("\nask it more:  halogen chat     what is served:  halogen status     stop it:  halogen down")
 
 

@@ -61,6 +61,10 @@ class ProcessConfig(BaseSettings):
         Address("127.0.0.1", 0), description="host:port to bind; port 0 takes a free one"
     )
     advertise: str = Field("", description="host:port that others reach it by; what was bound when empty")
+    http_listen: HostPort = Field(
+        Address("127.0.0.1", 0),
+        description="host:port for probes (/startupz, /readyz, /livez) and /metrics; port 0 takes a free one",
+    )
     etcd: CommaSeparated = Field(("127.0.0.1:2379",), description="etcd endpoints, comma-separated")
     etcd_prefix: str = Field("halogen/", description="prefix of all keys: one per environment")
     etcd_user: str = Field("", description="etcd user; no authentication when empty")

@@ -34,23 +34,28 @@ class Identity:
     id: ProcessId
     instance_id: InstanceId
     address: str
+    http_address: str
     host: str
     start_time: str  # RFC 3339, UTC
 
     @classmethod
-    def of(cls, config: ProcessConfig, bound: Address) -> Identity:
-        """The identity of this start, reached at `config.advertise` or else at `bound`.
+    def of(cls, config: ProcessConfig, bound: Address, http: Address) -> Identity:
+        """The identity of this start, reached at `config.advertise` or else at `bound`, and over HTTP at `http`.
 
         A wildcard cannot be dialled by others, so it is advertised as this host's name.
         """
-        reached = Address(socket.gethostname(), bound.port) if bound.is_wildcard else bound
         return cls(
             id=config.process_id,
             instance_id=InstanceId(fresh_id(config.role)),
-            address=config.advertise or str(reached),
+            address=config.advertise or str(_reached(bound)),
+            http_address=str(_reached(http)),
             host=socket.gethostname(),
             start_time=dt.datetime.now(dt.UTC).isoformat(),
         )
+
+
+def _reached(bound: Address) -> Address:
+    return Address(socket.gethostname(), bound.port) if bound.is_wildcard else bound
 
 
 def launch(config_type: type[C], serve: Serve[C]) -> None:
@@ -64,7 +69,7 @@ def launch(config_type: type[C], serve: Serve[C]) -> None:
     log.info("configuration", **config.as_event())
 
     def started(bound: Address) -> None:
-        log.info("listening", address=str(bound))
+        log.info("listening", protocol="grpc", address=str(bound))
 
     async def main(stop: lifecycle.Stop) -> None:
         async with open_store(config) as store:

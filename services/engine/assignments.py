@@ -76,6 +76,11 @@ class Assignments:
         """The trace of the publish that a target with this artifact comes from; empty where none is known."""
         return self._trace_parents.get(artifact_id, "")
 
+    @property
+    def desired(self) -> dict[Pair, Revision]:
+        """The revision of every target."""
+        return {pair: named.revision for pair, named in self._targets.items()}
+
     def revisions(self, artifact_id: ArtifactId) -> frozenset[Revision]:
         """The latest revision of every pair that named the artifact."""
         return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)

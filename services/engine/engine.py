@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import structlog
 
@@ -18,9 +19,10 @@ from services.engine.arena import Arena
 from services.engine.block_pool import Reservation
 from services.engine.generation import Generation, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
-from services.engine.sequence import Sequence, TokenRequest
+from services.engine.sequence import Phase, Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
-from services.engine.stepper import Job, Stepper, Update
+from services.engine.step_tally import StepTally
+from services.engine.stepper import FinishReason, Job, Outcome, Stepper, Update
 from services.engine.timeline import StepTimes, Timeline
 from services.engine.token_stream import TokenStream
 
@@ -39,6 +41,14 @@ class _Run:
     resources: contextlib.ExitStack
 
 
+class Load(NamedTuple):
+    """The requests under way: computed already, waiting for a place in the batch, or for their first chunk."""
+
+    running: int
+    waiting_for_batch: int
+    waiting_for_chunk: int
+
+
 class Engine:
     """Runs requests on generations; one step loop, one arena, one set of books.
 
@@ -52,6 +62,8 @@ class Engine:
     Attributes:
         occupancy: Tickets and generations, for schedulers.
         on_stall: Told True when steps have stopped for too long, False when they go on; set by the owner.
+        accepted: Requests taken in so far, the engine's own included.
+        ended: How many of them have ended, by finish reason or error.
     """
 
     on_stall: Callable[[bool], None]
@@ -67,6 +79,9 @@ class Engine:
     ) -> None:
         self.arena = arena
         self.occupancy = Occupancy()
+        self.accepted = 0
+        self.ended: collections.Counter[str] = collections.Counter()
+        self._max_batch = max_batch
         self._check_every_step = check_every_step
         self._running: set[RequestId] = set()
         self._runs: dict[Job, _Run] = {}
@@ -89,6 +104,21 @@ class Engine:
     def steps(self) -> int:
         """Steps computed so far."""
         return self._loop.steps
+
+    @property
+    def tally(self) -> StepTally:
+        """What has been computed so far."""
+        return self._loop.tally
+
+    @property
+    def load(self) -> Load:
+        """The requests under way, as they stand."""
+        waiting = [
+            place >= self._max_batch
+            for place, job in enumerate(self._runs)
+            if job.sequence.phase is Phase.WAITING
+        ]
+        return Load(len(self._runs) - len(waiting), sum(waiting), len(waiting) - sum(waiting))
 
     @contextlib.asynccontextmanager
     async def run(
@@ -117,6 +147,7 @@ class Engine:
             self._loop.submit(job)
             stream = TokenStream(Timeline(time.time_ns()))
             run = self._runs[job] = _Run(stream, ticket_id, resources.pop_all())
+            self.accepted += 1
             if len(self._runs) == 1:  # what comes to others is no progress
                 self._heartbeat.progress()
         if ticket_id is not None:
@@ -186,6 +217,7 @@ class Engine:
         if update.outcome is not None:
             run.stream.timeline.end(step)
             del self._runs[update.job]
+            self.ended[_name(update.outcome)] += 1
             run.resources.close()
             if run.ticket_id is not None:
                 self.occupancy.close(run.ticket_id)
@@ -195,3 +227,7 @@ class Engine:
         run.stream.timeline.start_prefill(step)
         if run.ticket_id is not None:
             self.occupancy.start_prefill(run.ticket_id)
+
+
+def _name(outcome: Outcome) -> str:
+    return outcome.value if isinstance(outcome, FinishReason) else outcome.reason.lower()

@@ -31,6 +31,7 @@ class LoadedModel(StepModel, Protocol):
     vocab_size: int
     block_bytes: int
     max_context_tokens: int
+    weights_bytes: int
 
 
 class Generation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import structlog
@@ -18,7 +18,7 @@ from services.common.registry.records import GenerationState as State
 from services.common.registry.view import View
 from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import going_on_from, span
-from services.engine.assignments import Assignments
+from services.engine.assignments import Assignments, Pair
 from services.engine.engine import Engine
 from services.engine.generation import Generation, LoadedModel
 from services.engine.loaded_model import PreparedArtifact
@@ -85,7 +85,7 @@ class GenerationManager:
             while True:
                 self._wake.clear()
                 self._assignments.hear(targets.records, serving.records)
-                self._tell()  # of one artifact, a new revision
+                self._changed(self.records)  # of one artifact, a new revision
                 self._reconcile(group, asyncio.get_running_loop().time())
                 await self._next_wake()
 
@@ -107,6 +107,34 @@ class GenerationManager:
         if why != self._held_back:
             self._held_back = why
             self._on_change()
+
+    @property
+    def records(self) -> tuple[GenerationRecord, ...]:
+        """What this engine holds or fails to hold, as others are told."""
+        records = self._assignments.records(self._generations)
+        if not self._held_back:
+            return records
+        return tuple(
+            each.model_copy(update={"state": _held_back(each.state), "error": self._held_back})
+            for each in records
+        )
+
+    @property
+    def desired(self) -> Mapping[Pair, Revision]:
+        """The target of every pair that this engine is for."""
+        return self._assignments.desired
+
+    @property
+    def actual(self) -> Mapping[Pair, Revision]:
+        """The latest revision that is ACTIVE, of every pair that has a target; 0 is none."""
+        active = {Pair(r.model, r.cohort): r.revision for r in self.records if r.state is State.ACTIVE}
+        return {pair: active.get(pair, Revision(0)) for pair in self.desired}
+
+    @property
+    def weights_bytes(self) -> Mapping[ArtifactId, int]:
+        """Mapped weights of every artifact that is loaded."""
+        loaded = self._generations.values()
+        return {each.artifact_id: each.model.weights_bytes for each in loaded if each.model}
 
     def get(self, artifact_id: ArtifactId) -> Generation:
         """The generation that serves an artifact; it holds a model.
@@ -226,17 +254,8 @@ class GenerationManager:
         if self._held_back:
             residents = [dataclasses.replace(each, state=_held_back(each.state)) for each in residents]
         self._engine.occupancy.set_generations(tuple(residents))
-        self._tell()
+        self._changed(self.records)
         self._wake.set()
-
-    def _tell(self) -> None:
-        records = self._assignments.records(self._generations)
-        if self._held_back:
-            records = tuple(
-                each.model_copy(update={"state": _held_back(each.state), "error": self._held_back})
-                for each in records
-            )
-        self._changed(records)
 
     async def _wake_after_changes(self, view: View[Any]) -> None:
         async with contextlib.aclosing(view.changes()) as changes:

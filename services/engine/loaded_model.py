@@ -44,9 +44,18 @@ class PreparedArtifact:
 class ModelOnArena:
     """A `generation.LoadedModel`."""
 
-    def __init__(self, decoder: Decoder, arena: Arena, vocab_size: int, max_context_tokens: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        arena: Arena,
+        *,
+        vocab_size: int,
+        max_context_tokens: int,
+        weights_bytes: int,
+    ) -> None:
         self.vocab_size = vocab_size
         self.max_context_tokens = max_context_tokens
+        self.weights_bytes = weights_bytes
         self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
         self._decoder = decoder
         self._blocks = arena.blocks(decoder.dtype, decoder.kv_shape)
@@ -82,7 +91,13 @@ class ModelLoading:
         weights = bind(mapped, header, architecture, self.dtype)
         limit = min(self.max_model_len or math.inf, architecture.max_position_embeddings)
         decoder = self.kernels.decoder(architecture, weights, int(limit))
-        return ModelOnArena(decoder, self.arena, architecture.vocab_size, int(limit))
+        return ModelOnArena(
+            decoder,
+            self.arena,
+            vocab_size=architecture.vocab_size,
+            max_context_tokens=int(limit),
+            weights_bytes=mapped.numel(),
+        )
 
 
 def _read_header(mapped: torch.Tensor) -> Header:

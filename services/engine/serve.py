@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import importlib.metadata
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -15,6 +14,8 @@ import torch
 from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.lifecycle import Stop
+from services.common.metrics import fresh_registry, version
+from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.readiness import STOPPING
 from services.common.registry import keys
@@ -28,6 +29,7 @@ from services.common.registry.records import (
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
 from services.common.registry.view import View
+from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.server import RpcServer
 from services.common.ticket import TicketSigner
@@ -40,6 +42,7 @@ from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
+from services.engine.metrics import export
 from services.engine.servicer import EngineServicer
 from services.engine.ticket_gate import TicketGate
 
@@ -71,8 +74,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
 
 def runtime_build(kernels: Kernels) -> str:
     """What answers, for provenance: ``halogen/0.1.0 cpu avx512_bf16 torch/2.13.0``."""
-    version = importlib.metadata.version("halogen-serve")
-    return f"halogen/{version} cpu {kernels.name} torch/{torch.__version__.partition('+')[0]}"
+    return f"{version()} cpu {kernels.name} torch/{torch.__version__.partition('+')[0]}"
 
 
 class _Room:
@@ -98,11 +100,21 @@ class _Room:
         )
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
-        identity = Identity.of(self._config, self._config.listen)
         server = RpcServer([SERVICE], self._config.slow_reader_s)
+        registry = fresh_registry(self._config.role, self._build)
+        export(registry, self._engine, self._generations, self._build)
+        async with Probes(self._config.http_listen, server.readiness, registry) as http:
+            await self._serve(server, http.bound, store, stop, started)
+
+    async def _serve(
+        self, server: RpcServer, http: Address, store: Store, stop: Stop, started: Started
+    ) -> None:
+        identity = Identity.of(self._config, self._config.listen, http)
         add_EngineServiceServicer_to_server(self._servicer(identity), server.grpc_server)
         bound = await server.start(self._config.listen)
-        identity = dataclasses.replace(Identity.of(self._config, bound), instance_id=identity.instance_id)
+        identity = dataclasses.replace(
+            Identity.of(self._config, bound, http), instance_id=identity.instance_id
+        )
         try:
             async with (
                 self._following(store),

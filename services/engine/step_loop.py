@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from services.common.errors import Unavailable
+from services.engine.step_tally import StepTally
 from services.engine.stepper import Job, Stepper, Update
 from services.engine.timeline import StepTimes
 
@@ -50,6 +51,11 @@ class StepLoop:
             self._stopping = True
             self._wake.notify()
         await asyncio.shield(asyncio.to_thread(self._thread.join))
+
+    @property
+    def tally(self) -> StepTally:
+        """What has been computed."""
+        return self._stepper.tally
 
     def submit(self, job: Job) -> None:
         """Hands over a job; its updates come through `deliver`.

@@ -17,6 +17,7 @@ from services.engine.batcher import Share, plan
 from services.engine.ragged import Ragged
 from services.engine.sampling import choose
 from services.engine.sequence import Phase, Sequence
+from services.engine.step_tally import StepTally
 
 log = structlog.get_logger()
 
@@ -66,9 +67,13 @@ class Stepper:
     Args:
         chunk_tokens: Most tokens of prompts in one step.
         max_batch: Most sequences under way at once.
+
+    Attributes:
+        tally: What has been computed.
     """
 
     def __init__(self, *, chunk_tokens: int, max_batch: int) -> None:
+        self.tally = StepTally()
         self._chunk_tokens = chunk_tokens
         self._max_batch = max_batch
         self._jobs: dict[Sequence, Job] = {}  # in order of arrival
@@ -119,6 +124,7 @@ class Stepper:
             for share in shares:
                 yield self._end(self._jobs[share.sequence], failure)
         else:
+            self.tally.add(shares)
             for share in shares:
                 yield self._advance(self._jobs[share.sequence], share.tokens, rows)
 
@@ -132,6 +138,7 @@ class Stepper:
         except InternalError as failure:
             return self._end(job, failure)
         sequence.append(token)
+        self.tally.generated_tokens += 1
         reason = _finish_reason(sequence, token)
         if reason:
             self._let_go(job)

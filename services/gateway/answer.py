@@ -11,6 +11,7 @@ from services.common.ids import ProcessId, RequestId
 from services.gateway.catalog import Routed
 from services.gateway.outbox import Batch
 from services.gateway.ports import EngineMessage, TokenRequest
+from services.gateway.timeline import Timeline
 
 
 class Leg(NamedTuple):
@@ -30,10 +31,12 @@ class Answer:
     Attributes:
         begun: Whether an engine has begun to answer.
         outcome: The finish reason, once there is one.
+        times: When it reached its stages.
     """
 
-    def __init__(self, request_id: RequestId) -> None:
-        self._request_id = request_id
+    def __init__(self, request_id: RequestId, now_s: float) -> None:
+        self.times = Timeline(now_s)
+        self.request_id = request_id
         self._prompt_tokens = 0
         self._completion_tokens = 0
         self._provenance: Provenance | None = None
@@ -86,7 +89,7 @@ class Answer:
             self.outcome = batch.ending.reason.value
         tells, self._is_first = self._is_first or batch.ending is not None, False
         return Chunk(
-            request_id=self._request_id,
+            request_id=self.request_id,
             token_ids=batch.token_ids,
             text=batch.text,
             provenance=self._provenance if tells else None,

@@ -24,9 +24,11 @@ from services.common.errors import (
 from services.common.ids import TicketId, fresh_id
 from services.common.telemetry.attributes import ENGINE_ID, TICKET_ID
 from services.common.telemetry.tracing import span
+from services.gateway import finish_reason
 from services.gateway.answer import Answer, Leg
 from services.gateway.answer_text import AnswerText
 from services.gateway.catalog import Catalog
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
 from services.gateway.request import Request
@@ -35,6 +37,7 @@ from services.gateway.running import Running
 from services.gateway.sampling import Space, resolve
 from services.gateway.stop import StopMatcher
 from services.gateway.ticket_returns import TicketReturns
+from services.gateway.timeline import Timeline
 
 _RETIRED: Final = frozenset({"REVISION_RETIRED"})
 _TICKET_REFUSED: Final = frozenset(
@@ -67,6 +70,7 @@ class Completions:
         running: Knows the requests under way.
         returns: Takes tickets that were not redeemed.
         limits: Bounds of the configuration.
+        metrics: Told of every request.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Completions:
         running: Running,
         returns: TicketReturns,
         limits: Limits,
+        metrics: GatewayMetrics,
     ) -> None:
         self._catalog = catalog
         self._scheduler = scheduler
@@ -85,6 +90,7 @@ class Completions:
         self._running = running
         self._returns = returns
         self._limits = limits
+        self._metrics = metrics
 
     async def stream(self, request: Request, deadline: Deadline) -> AsyncGenerator[Chunk, None]:
         """Yields the answer; the last chunk, and only that, has a finish_reason.
@@ -95,18 +101,48 @@ class Completions:
         Raises:
             HalogenError: Instead of a last chunk.
         """
-        request.check_size(self._limits.max_prompt_bytes)
-        answer, outbox = Answer(request.request_id), Outbox()
+        answer, outbox = Answer(request.request_id, time.monotonic()), Outbox()
         with (
             described(request, answer),
-            _logged(request, answer),
-            self._running.admit(request.request_id, outbox.abort),
+            self._admitted(request, outbox),
+            self._accounted(answer, deadline),
         ):
             async with background(self._produce(request, deadline, answer, outbox)):
                 while (batch := await outbox.take()).ending is None:
                     yield answer.chunk(batch)
             last = answer.chunk(batch)
         yield last
+
+    @contextlib.contextmanager
+    def _admitted(self, request: Request, outbox: Outbox) -> Iterator[None]:
+        """Takes the request in; from here on it counts as accepted."""
+        with contextlib.ExitStack() as held:
+            with self._metrics.refusing():
+                request.check_size(self._limits.max_prompt_bytes)
+                held.enter_context(self._running.admit(request.request_id, outbox.abort))
+            yield
+
+    @contextlib.contextmanager
+    def _accounted(self, answer: Answer, deadline: Deadline) -> Iterator[None]:
+        """One event and one terminal count for every request that was accepted, however it ends."""
+        failure: BaseException | None = None
+        self._metrics.accept()
+        try:
+            yield
+        except BaseException as raised:
+            failure = raised
+            raise
+        finally:
+            ended_s, how = time.monotonic(), finish_reason.of(answer, failure, in_time=deadline.allows(0))
+            self._metrics.end(answer, how, failure, ended_s)
+            log.info(
+                "completion_ended",
+                request_id=answer.request_id,
+                outcome=how,
+                reason=failure.reason if isinstance(failure, HalogenError) else "",
+                duration_s=round(answer.times.elapsed_s(ended_s), 6),
+                **dataclasses.asdict(answer.usage),
+            )
 
     async def _produce(self, request: Request, deadline: Deadline, answer: Answer, outbox: Outbox) -> None:
         """Fills the outbox and ends it, whatever happens: a failure is the reader's to raise."""
@@ -159,12 +195,12 @@ class Completions:
         ticket_id = TicketId(fresh_id("ticket"))
         granted = refused = False
         try:
-            with span("queue", {TICKET_ID: ticket_id}):
+            with span("queue", {TICKET_ID: ticket_id}), _waiting(answer.times):
                 grant = await self._scheduler.grant(leg.tokens, ticket_id, deadline.remaining_s())
             granted = True
             with span("generate", {TICKET_ID: ticket_id, ENGINE_ID: grant.engine_id}):
                 async with self._engines.generate(leg.tokens, grant, deadline.remaining_s()) as messages:
-                    await _relay(messages, answer, text, outbox)
+                    await self._relay(messages, answer, text, outbox)
         except HalogenError as failure:
             if answer.begun:
                 raise _in_the_middle(failure) from failure
@@ -178,32 +214,41 @@ class Completions:
                 self._returns.give_back(ticket_id)
         return None
 
+    async def _relay(
+        self, messages: AsyncIterator[EngineMessage], answer: Answer, text: AnswerText, outbox: Outbox
+    ) -> None:
+        """Turns the engine's messages into text, up to the end of the answer."""
+        async for message in messages:
+            if not answer.begun:
+                answer.begin(message)
+            self._time(message, answer)
+            piece = text.push(message.token_ids)
+            outbox.add(piece.token_ids, piece.text)
+            if message.finish_reason is not None and piece.matched_stop is None:
+                piece = text.finish()
+                outbox.add(piece.token_ids, piece.text)
+            if piece.matched_stop is not None:
+                return outbox.end(Ending(FinishReason.STOP, piece.matched_stop))
+            if message.finish_reason is not None:
+                return outbox.end(Ending(message.finish_reason))
+            await outbox.room()
+        raise InternalError(
+            "the engine ended the answer without saying how; see its log", reason="ENGINE_FAILED"
+        )
+
+    def _time(self, message: EngineMessage, answer: Answer) -> None:
+        if not message.token_ids:
+            return
+        gap_s = answer.times.receive(time.monotonic())
+        if gap_s is not None:
+            self._metrics.token_gap(answer, gap_s / len(message.token_ids))
+
 
 class _Refusal(NamedTuple):
     """Why one attempt came to nothing; `by_engine` says that a ticket had been granted for it."""
 
     error: HalogenError
     by_engine: bool
-
-
-async def _relay(
-    messages: AsyncIterator[EngineMessage], answer: Answer, text: AnswerText, outbox: Outbox
-) -> None:
-    """Turns the engine's messages into text, up to the end of the answer."""
-    async for message in messages:
-        if not answer.begun:
-            answer.begin(message)
-        piece = text.push(message.token_ids)
-        outbox.add(piece.token_ids, piece.text)
-        if message.finish_reason is not None and piece.matched_stop is None:
-            piece = text.finish()
-            outbox.add(piece.token_ids, piece.text)
-        if piece.matched_stop is not None:
-            return outbox.end(Ending(FinishReason.STOP, piece.matched_stop))
-        if message.finish_reason is not None:
-            return outbox.end(Ending(message.finish_reason))
-        await outbox.room()
-    raise InternalError("the engine ended the answer without saying how; see its log", reason="ENGINE_FAILED")
 
 
 def _may_fare_better(failure: HalogenError) -> bool:
@@ -233,20 +278,9 @@ def _in_the_middle(failure: HalogenError) -> HalogenError:
 
 
 @contextlib.contextmanager
-def _logged(request: Request, answer: Answer) -> Iterator[None]:
-    """One event for every request that was taken in, however it ends."""
-    start_s, outcome = time.monotonic(), "left"  # a caller that leaves raises nothing that is caught here
+def _waiting(times: Timeline) -> Iterator[None]:
+    from_s = time.monotonic()
     try:
         yield
-        outcome = answer.outcome
-    except HalogenError as failure:
-        outcome = failure.reason
-        raise
     finally:
-        log.info(
-            "completion_ended",
-            request_id=request.request_id,
-            outcome=outcome,
-            duration_s=round(time.monotonic() - start_s, 6),
-            **dataclasses.asdict(answer.usage),
-        )
+        times.wait(from_s, time.monotonic())

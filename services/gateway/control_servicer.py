@@ -116,6 +116,7 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
         generations=_generations(record) if isinstance(record, EngineRecord) else (),
         artifact_ids=getattr(record, "artifact_ids", ()),
         placement=getattr(record, "placement", ""),
+        http_address=record.http_address,
     )
 
 

@@ -9,6 +9,8 @@ from typing import Final
 from halogen.v1 import control_pb2_grpc, inference_pb2_grpc
 from services.common.background import background
 from services.common.lifecycle import Stop
+from services.common.metrics import fresh_registry, version
+from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
 from services.common.registry.records import GatewayRecord, Serving, Target
@@ -24,6 +26,7 @@ from services.gateway.control import Control
 from services.gateway.control_servicer import ControlServicer
 from services.gateway.engine_client import EngineClients
 from services.gateway.loader_client import LoaderFiles
+from services.gateway.metrics import GatewayMetrics, export_live
 from services.gateway.running import Running
 from services.gateway.scheduler_client import SchedulerClient
 from services.gateway.servicer import InferenceServicer
@@ -38,6 +41,9 @@ SERVICES: Final = ("halogen.v1.InferenceService", "halogen.v1.ControlService")
 async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, then finishes what runs."""
     async with AsyncExitStack() as scope:
+        server = RpcServer(SERVICES, config.slow_reader_s)
+        registry = fresh_registry(config.role, version())
+        http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         channels = await scope.enter_async_context(ChannelPool())
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
         serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
@@ -46,7 +52,13 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         await scope.enter_async_context(background(catalog.follow()))
         scheduler = SchedulerClient(channels.get(str(config.scheduler)))
         returns = await scope.enter_async_context(TicketReturns(scheduler))
-        running = Running()
+        running, metrics = Running(), GatewayMetrics(registry)
+        export_live(
+            registry,
+            in_flight=lambda: len(running),
+            targets=targets.records,
+            serving=serving.records,
+        )
         completions = Completions(
             catalog=catalog,
             scheduler=scheduler,
@@ -54,10 +66,10 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             running=running,
             returns=returns,
             limits=config.limits,
+            metrics=metrics,
         )
-        server = RpcServer(SERVICES, config.slow_reader_s)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-            InferenceServicer(completions, catalog, running), server.grpc_server
+            InferenceServicer(completions, catalog, running, metrics), server.grpc_server
         )
         views = await scope.enter_async_context(StatusViews(store, targets, serving))
         control = Control(store, LoaderVerifier(channels, config.loader).verify)
@@ -66,7 +78,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         )
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
-        record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound)))
+        record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
         registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
         await scope.enter_async_context(registration)
         await scope.enter_async_context(background(_report(catalog, registration, server)))

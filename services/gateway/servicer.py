@@ -21,6 +21,7 @@ from services.gateway.chat import Message
 from services.gateway.completion import Completions
 from services.gateway.control import checked_cohort
 from services.gateway.engine_client import sampling_to_proto
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.request import (
     MAX_MESSAGES,
     MAX_PROMPT_TOKENS,
@@ -47,15 +48,20 @@ _FINISH_REASONS: Final = {
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Serves completions and what the catalog holds."""
 
-    def __init__(self, completions: Completions, catalog: Catalog, running: Running) -> None:
+    def __init__(
+        self, completions: Completions, catalog: Catalog, running: Running, metrics: GatewayMetrics
+    ) -> None:
         self._completions = completions
         self._catalog = catalog
         self._running = running
+        self._metrics = metrics
 
     async def Generate(
         self, request: pb.GenerateRequest, context: ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.GenerateResponse]:
-        async with self._stream(_request(request, _prompt(request)), context) as chunks:
+        with self._metrics.refusing():
+            asked = _request(request, _prompt(request))
+        async with self._stream(asked, context) as chunks:
             async for chunk in chunks:
                 yield pb.GenerateResponse(chunk=_chunk(chunk))
 
@@ -64,7 +70,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncIterator[pb.ChatResponse]:
         some = request.messages[: MAX_MESSAGES + 1]
         messages = tuple(Message(message.role, message.content) for message in some)
-        async with self._stream(_request(request, ChatPrompt(messages)), context) as chunks:
+        with self._metrics.refusing():
+            asked = _request(request, ChatPrompt(messages))
+        async with self._stream(asked, context) as chunks:
             async for chunk in chunks:
                 yield pb.ChatResponse(chunk=_chunk(chunk))
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,6 +20,7 @@ from services.common.ids import ArtifactId
 from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
 from services.common.telemetry.tracing import span
 from services.loader.flight import Done, Flight
+from services.loader.metrics import LoaderMetrics, Stage
 from services.loader.place import Place
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared, Residents
@@ -39,6 +40,7 @@ class Preparations:
         places: Where weights may go, best first.
         threads: How many blocks are read at a time.
         keep_s: How long an artifact stays in memory for certain after somebody asked for it.
+        metrics: Told of every load.
         clock_s: Monotonic seconds.
     """
 
@@ -49,11 +51,13 @@ class Preparations:
         *,
         threads: int,
         keep_s: float,
+        metrics: LoaderMetrics,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._places = tuple(places)
         self._threads = threads
+        self._metrics = metrics
         self._clock_s = clock_s
         self._flights: dict[ArtifactId, Flight[Prepared]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +88,11 @@ class Preparations:
     def artifact_ids(self) -> tuple[ArtifactId, ...]:
         """Those in memory."""
         return self._residents.artifact_ids
+
+    @property
+    def residents(self) -> Iterable[Prepared]:
+        """The same, with where they lie."""
+        return self._residents
 
     @property
     def placement(self) -> str:
@@ -127,12 +136,15 @@ class Preparations:
         return flight
 
     async def _fly(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> None:
+        outcome = "cancelled"
         try:
             async with self._disk:
                 prepared = await self._load(artifact_id, flight)
             self._residents.add(prepared, self._clock_s())
             flight.finish(prepared)
+            outcome = "ready"
         except HalogenError as failure:
+            outcome = failure.reason.lower()
             log.warning("checkpoint_refused", artifact_id=artifact_id, error=str(failure))
             flight.fail(failure)
         except asyncio.CancelledError:
@@ -141,20 +153,24 @@ class Preparations:
         except Exception as failure:  # must reach those who wait, whatever it is
             log.exception("checkpoint_failed", artifact_id=artifact_id)
             flight.fail(failure)
+            outcome = "internal"
         finally:
+            self._metrics.end(outcome)
             del self._flights[artifact_id]
             self.changed.set()
 
     async def _load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
-        stored = await asyncio.to_thread(self._store.open, artifact_id)
-        told: dict[str, str | int] = {ARTIFACT_ID: artifact_id, SIZE_BYTES: stored.manifest.total_bytes}
-        flight.expect(stored.manifest.total_bytes)
-        log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
-        with span("verify", told):
-            flight.advance(await asyncio.to_thread(verify_small_files, stored))
-            header = await asyncio.to_thread(read_header, stored)
-        reservation = await self._room.reserve(artifact_id, header.file_bytes)
-        with span("read", told):
+        with self._metrics.stage(Stage.VERIFY):
+            stored = await asyncio.to_thread(self._store.open, artifact_id)
+            told: dict[str, str | int] = {ARTIFACT_ID: artifact_id, SIZE_BYTES: stored.manifest.total_bytes}
+            flight.expect(stored.manifest.total_bytes)
+            log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
+            with span("verify", told):
+                flight.advance(await asyncio.to_thread(verify_small_files, stored))
+                header = await asyncio.to_thread(read_header, stored)
+        with self._metrics.stage(Stage.PLACE):
+            reservation = await self._room.reserve(artifact_id, header.file_bytes)
+        with self._metrics.stage(Stage.FETCH), span("read", told):
             return await self._fill(stored, header, reservation, flight)
 
     async def _fill(
@@ -162,9 +178,13 @@ class Preparations:
     ) -> Prepared:
         loop = asyncio.get_running_loop()
 
+        def told(by_bytes: int) -> None:
+            flight.advance(by_bytes)
+            self._metrics.read(by_bytes)
+
         def load(stop: threading.Event) -> Prepared:
             def advance(by_bytes: int) -> None:
-                loop.call_soon_threadsafe(flight.advance, by_bytes)
+                loop.call_soon_threadsafe(told, by_bytes)
 
             holding = WeightLoad(stored, header, reservation).run(self._threads, advance, stop)
             return Prepared(

@@ -14,15 +14,17 @@ from halogen.v1.loader_pb2_grpc import add_LoaderServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.lifecycle import Stop
+from services.common.metrics import fresh_registry, version
+from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
 from services.common.registry.records import LoaderRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
-from services.common.rpc.address import Address
 from services.common.rpc.server import RpcServer
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
+from services.loader.metrics import LoaderMetrics, export_live
 from services.loader.places import choose_places, sweep_places
 from services.loader.preparations import Preparations
 from services.loader.servicer import LoaderServicer
@@ -37,17 +39,22 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     artifacts = ArtifactStore.at(config.store)
     places = choose_places(config.only_place, config.weights_dir, config.cache_dir)
     sweep_places(places)
-    async with Preparations(
-        artifacts, places, threads=config.read_threads, keep_s=config.keep_s
-    ) as preparations:
-        server = RpcServer([SERVICE], config.slow_reader_s)
+    server, registry = RpcServer([SERVICE], config.slow_reader_s), fresh_registry(config.role, version())
+    metrics = LoaderMetrics(registry)
+    async with (
+        Probes(config.http_listen, server.readiness, registry) as http,
+        Preparations(
+            artifacts, places, threads=config.read_threads, keep_s=config.keep_s, metrics=metrics
+        ) as preparations,
+    ):
+        export_live(registry, preparations.residents)
         servicer = LoaderServicer(artifacts, preparations, Conversions(artifacts, config.convert_root))
         add_LoaderServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
         try:
             await _tell_readiness(artifacts, server)
             async with (
-                _registered(config, store, bound, preparations),
+                _registered(config, store, Identity.of(config, bound, http.bound), preparations),
                 background(_watch_store(artifacts, server, config.store_check_s)),
             ):
                 started(bound)
@@ -59,10 +66,10 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
 
 @contextlib.asynccontextmanager
 async def _registered(
-    config: LoaderConfig, store: Store, bound: Address, preparations: Preparations
+    config: LoaderConfig, store: Store, identity: Identity, preparations: Preparations
 ) -> AsyncIterator[None]:
     """Keeps loaders/{id} telling what this loader holds."""
-    record = LoaderRecord(**dataclasses.asdict(Identity.of(config, bound)), placement=preparations.placement)
+    record = LoaderRecord(**dataclasses.asdict(identity), placement=preparations.placement)
 
     async def tell(registration: Registration[LoaderRecord]) -> None:
         while True:

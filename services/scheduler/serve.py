@@ -10,6 +10,8 @@ from typing import Any, Final
 from halogen.v1 import scheduler_pb2_grpc
 from services.common.background import background
 from services.common.lifecycle import Stop
+from services.common.metrics import fresh_registry, version
+from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
 from services.common.registry.records import EngineRecord, GatewayRecord, SchedulerRecord, Serving, Target
@@ -23,6 +25,7 @@ from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.config import TERM, SchedulerConfig
 from services.scheduler.engines import Engines
 from services.scheduler.fleet import Fleet
+from services.scheduler.metrics import SchedulerMetrics, export_live
 from services.scheduler.occupancy_client import watch_occupancy
 from services.scheduler.servicer import SchedulerServicer
 from services.scheduler.serving_writer import ServingWriter
@@ -34,6 +37,9 @@ SERVICES: Final = ("halogen.v1.SchedulerService",)
 async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, then finishes what waits."""
     async with contextlib.AsyncExitStack() as scope:
+        server = RpcServer(SERVICES, config.slow_reader_s)
+        registry = fresh_registry(config.role, version())
+        http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         desk = scope.enter_context(TicketDesk(_admission(config)))
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
         serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
@@ -43,12 +49,13 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         await scope.enter_async_context(background(engines.follow()))
         writer = ServingWriter(store, targets=targets, serving=serving, engines=records, gateways=gateways)
         await scope.enter_async_context(background(writer.follow()))
-        server = RpcServer(SERVICES, config.slow_reader_s)
-        servicer = SchedulerServicer(desk, TicketSigner.from_file(config.ticket_key_file))
+        export_live(registry, desk.admission, lambda: TERM)
+        signer = TicketSigner.from_file(config.ticket_key_file)
+        servicer = SchedulerServicer(desk, signer, SchedulerMetrics(registry))
         scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
-        record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound)), term=TERM)
+        record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)), term=TERM)
         key = keys.scheduler(record.id)
         await scope.enter_async_context(Registration(store, key, config.lease_ttl_s, record))
         views = (targets, serving, gateways, records)

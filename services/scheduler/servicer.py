@@ -23,6 +23,7 @@ from services.common.telemetry.attributes import (
 from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket, TicketSigner
 from services.scheduler.engine_instance import EngineInstance
+from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.request import TicketRequest
 from services.scheduler.ticket_desk import TicketDesk
 
@@ -38,21 +39,24 @@ class SchedulerServicer(SchedulerServiceServicer):
     Args:
         desk: Where tickets are obtained.
         signer: Signs them.
+        metrics: Told of every question.
     """
 
-    def __init__(self, desk: TicketDesk, signer: TicketSigner) -> None:
+    def __init__(self, desk: TicketDesk, signer: TicketSigner, metrics: SchedulerMetrics) -> None:
         self._desk = desk
         self._signer = signer
+        self._metrics = metrics
 
     async def GrantTicket(self, request: pb.GrantTicketRequest, context: Context) -> pb.GrantTicketResponse:
-        asked = _request(request)
-        annotate(_described(asked))
-        grant = await self._desk.obtain(asked)
-        annotate({ENGINE_ID: grant.engine_id})
-        remaining_s = context.time_remaining()
-        if remaining_s is not None and remaining_s <= 0:
-            self._desk.release(grant.ticket.id)
-            raise DeadlinePassed("the deadline passed while the ticket was granted; it was returned")
+        with self._metrics.question():
+            asked = _request(request)
+            annotate(_described(asked))
+            grant = await self._desk.obtain(asked)
+            annotate({ENGINE_ID: grant.engine_id})
+            remaining_s = context.time_remaining()
+            if remaining_s is not None and remaining_s <= 0:
+                self._desk.release(grant.ticket.id)
+                raise DeadlinePassed("the deadline passed while the ticket was granted; it was returned")
         return pb.GrantTicketResponse(
             ticket=_ticket(grant.ticket, self._signer.sign(grant.ticket)),
             engine_id=grant.engine_id,

@@ -101,6 +101,7 @@ class ProcessRecord(Record):
     id: ProcessId
     instance_id: InstanceId
     address: str
+    http_address: str = ""  # of probes and metrics
     host: str
     start_time: str  # RFC 3339, UTC
 

@@ -31,6 +31,7 @@ class CountingModel:
     vocab_size = VOCABULARY
     block_bytes = BLOCK_BYTES
     max_context_tokens = 4096
+    weights_bytes = 0
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.errors import (
@@ -28,6 +29,7 @@ from services.loader.block_reader import BlockReader
 from services.loader.directory_place import DirectoryPlace, FileSlot
 from services.loader.flight import Done
 from services.loader.memfd_place import MemfdPlace
+from services.loader.metrics import LoaderMetrics
 from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.residents import Prepared
@@ -48,7 +50,14 @@ class Clock:
 def open_preparations(
     store: ArtifactStore, *places: Place, keep_s: float = 10.0, clock: Clock | None = None
 ) -> Preparations:
-    return Preparations(store, places, threads=2, keep_s=keep_s, clock_s=clock or Clock())
+    return Preparations(
+        store,
+        places,
+        threads=2,
+        keep_s=keep_s,
+        metrics=LoaderMetrics(CollectorRegistry()),
+        clock_s=clock or Clock(),
+    )
 
 
 @pytest.fixture

@@ -275,11 +275,13 @@ async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: P
 
 CHILD = """
 import asyncio, sys
+import structlog
 from services.common.lifecycle import Stop
 from services.common.registry.memory import MemoryStore
 from services.loader.config import LoaderConfig
 from services.loader.serve import serve
 config = LoaderConfig(id="child", place="tmpfs", store=sys.argv[1], weights_dir=sys.argv[2])
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 asyncio.run(serve(config, MemoryStore(), Stop(), lambda bound: print(bound, flush=True)))
 """
 

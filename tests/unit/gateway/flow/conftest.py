@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.common.background import background
 from services.common.completion import Chunk, FinishReason
@@ -30,6 +31,7 @@ from services.common.registry.view import View
 from services.common.ticket import Ticket
 from services.gateway.catalog import Catalog
 from services.gateway.completion import Completions, Limits
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.ports import EngineMessage, Grant, TokenRequest
 from services.gateway.request import Request, TextPrompt
 from services.gateway.running import Running
@@ -153,6 +155,7 @@ class Flow:
         self.scheduler, self.engines = ScriptedScheduler(), ScriptedEngines()
         self.running = Running()
         self.returns = TicketReturns(self.scheduler)
+        self.registry = CollectorRegistry()
         self.completions = Completions(
             catalog=catalog,
             scheduler=self.scheduler,
@@ -160,6 +163,7 @@ class Flow:
             running=self.running,
             returns=self.returns,
             limits=Limits(default_max_tokens=32, max_prompt_bytes=1_000),
+            metrics=GatewayMetrics(self.registry),
         )
 
     async def serve(self, artifact_id: ArtifactId, revision: int = 1, model: ModelName = MODEL) -> None:

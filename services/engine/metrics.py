@@ -1,0 +1,113 @@
+"""What an engine tells Prometheus: all of it read from live objects when it is asked."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from services.common.metrics import STEP_TOKENS, LiveMetrics, Readings, short
+from services.engine.engine import Engine
+from services.engine.generation_manager import GenerationManager
+
+
+def export(registry: CollectorRegistry, engine: Engine, generations: GenerationManager, build: str) -> None:
+    """Makes the engine's metrics part of `registry`."""
+    live = LiveMetrics(registry)
+    _export_requests(live, engine)
+    _export_memory(live, engine, generations)
+    _export_steps(live, engine)
+    _export_generations(live, generations, build)
+
+
+def _export_requests(live: LiveMetrics, engine: Engine) -> None:
+    live.gauge(
+        "num_requests_running", "Requests of which something is computed.", lambda: engine.load.running
+    )
+    live.gauges(
+        "num_requests_waiting",
+        "Requests of which nothing is computed yet, by what they wait for.",
+        ("reason",),
+        lambda: {("batch",): engine.load.waiting_for_batch, ("chunk",): engine.load.waiting_for_chunk},
+    )
+    live.counter(
+        "engine_requests_accepted_total", "Requests taken in, warm-ups included.", lambda: engine.accepted
+    )
+    live.counters(
+        "engine_requests_total",
+        "Requests that have ended, by finish reason or error.",
+        ("finish_reason",),
+        lambda: {(reason,): count for reason, count in engine.ended.items()},
+    )
+
+
+def _export_memory(live: LiveMetrics, engine: Engine, generations: GenerationManager) -> None:
+    pool = engine.arena.pool
+    live.gauge(
+        "kv_cache_usage_perc",
+        "Occupancy: bytes of keys and values in use or promised over the arena; 1 is full.",
+        lambda: pool.used_bytes / pool.total_bytes if pool.total_bytes else 0.0,
+    )
+    live.gauge(
+        "kv_cache_reclaimable_bytes",
+        "Bytes of cached pages that a request may take; always 0, nothing is kept past a request's end.",
+        lambda: 0,
+    )
+    live.counter(
+        "num_preemptions_total",
+        "Requests set back for others; always 0, a request holds its worst case from the start.",
+        lambda: 0,
+    )
+    live.gauges(
+        "memory_reserved_bytes",
+        "Memory set aside: the arena of keys and values, and the mapped weights.",
+        ("kind",),
+        lambda: {("kv",): pool.total_bytes, ("weights",): sum(generations.weights_bytes.values())},
+    )
+    live.gauges(
+        "memory_allocated_bytes",
+        "The part of memory_reserved_bytes that is in use.",
+        ("kind",),
+        lambda: {("kv",): pool.used_bytes, ("weights",): sum(generations.weights_bytes.values())},
+    )
+    live.gauges(
+        "weights_bytes",
+        "Mapped weights of every artifact.",
+        ("artifact",),
+        lambda: {(short(artifact),): size for artifact, size in generations.weights_bytes.items()},
+    )
+
+
+def _export_steps(live: LiveMetrics, engine: Engine) -> None:
+    tally = engine.tally
+    live.counter("steps_total", "Steps computed.", lambda: engine.steps)
+    live.counter("prompt_tokens_total", "Tokens of prompts computed.", lambda: tally.prompt_tokens)
+    live.counter("generation_tokens_total", "Tokens generated.", lambda: tally.generated_tokens)
+    live.histogram(
+        "iteration_tokens", "Tokens computed together in one step.", STEP_TOKENS, lambda: tally.sizes
+    )
+
+
+def _export_generations(live: LiveMetrics, generations: GenerationManager, build: str) -> None:
+    def infos() -> Readings:
+        return {
+            (held.model, held.cohort, short(held.artifact_id), str(held.revision), build, held.state): 1
+            for held in generations.records
+        }
+
+    live.gauges(
+        "generation_info",
+        "Every artifact in this engine, for which model@cohort and revision, and how far it is.",
+        ("model", "cohort", "artifact", "revision", "build", "state"),
+        infos,
+    )
+    live.gauges(
+        "engine_desired_revision",
+        "The revision that the registry asks of this engine.",
+        ("model", "cohort"),
+        lambda: {tuple(pair): revision for pair, revision in generations.desired.items()},
+    )
+    live.gauges(
+        "engine_actual_revision",
+        "The latest revision that is ACTIVE here; 0 where none is.",
+        ("model", "cohort"),
+        lambda: {tuple(pair): revision for pair, revision in generations.actual.items()},
+    )

@@ -1,0 +1,78 @@
+"""What a loader tells Prometheus."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import enum
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from services.common.metrics import PREFIX, REQUEST_S, LiveMetrics, Readings
+from services.loader.residents import Prepared
+
+
+class Stage(enum.StrEnum):
+    """What a load consists of, in this order."""
+
+    VERIFY = "verify"  # manifest, small files and header against their digests
+    PLACE = "place"  # room taken, its pages faulted in
+    FETCH = "fetch"  # blocks of weights read, each verified by the thread that read it
+
+
+class LoaderMetrics:
+    """Measures loads.
+
+    Args:
+        registry: Where they are collected.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._stages = Histogram(
+            PREFIX + "load_stage_seconds",
+            "Seconds that a stage of a load took, whether it came to its end or not.",
+            ("stage",),
+            buckets=(0.01, 0.05, 0.1, *REQUEST_S),
+            registry=registry,
+        )
+        self._loads = Counter(
+            PREFIX + "loads",
+            "Loads that have ended: ready, or by the error's reason.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._read = Counter(PREFIX + "read_bytes", "Bytes read and verified.", registry=registry)
+
+    @contextlib.contextmanager
+    def stage(self, stage: Stage) -> Iterator[None]:
+        """Measures one stage of one load."""
+        from_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._stages.labels(stage.value).observe(time.monotonic() - from_s)
+
+    def read(self, by_bytes: int) -> None:
+        self._read.inc(by_bytes)
+
+    def end(self, outcome: str) -> None:
+        """A load has ended; called once for each."""
+        self._loads.labels(outcome).inc()
+
+
+def export_live(registry: CollectorRegistry, residents: Iterable[Prepared]) -> None:
+    """Makes what lies in memory part of `registry`; `residents` is read at every scrape."""
+    live = LiveMetrics(registry)
+    live.gauges(
+        "resident_bytes", "Bytes of weights that are kept, by place.", ("place",), lambda: _bytes(residents)
+    )
+    live.gauge("resident_artifacts", "Artifacts that are kept.", lambda: sum(1 for _ in residents))
+
+
+def _bytes(residents: Iterable[Prepared]) -> Readings:
+    sizes: collections.Counter[tuple[str, ...]] = collections.Counter()
+    for prepared in residents:
+        sizes[prepared.holding.kind.value,] += prepared.holding.size_bytes
+    return sizes
