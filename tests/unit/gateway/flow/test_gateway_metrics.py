@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -80,23 +79,16 @@ async def test_a_failure_in_the_middle_is_an_error(flow: Flow) -> None:
     assert 0 < read(flow.registry).value("halogen_request_generation_tokens_sum")
 
 
-async def test_who_leaves_is_counted_as_cancelled_or_out_of_time(flow: Flow) -> None:
-    """At a deadline gRPC cancels the call: the deadline tells the two apart.
+async def test_who_leaves_is_counted(flow: Flow) -> None:
+    """Nothing that is raised tells of it.
 
     Fault injection: `Completions._accounted` counts in `else` and in `except HalogenError` only.
     """
-    for timeout_s in (None, 0.001):
-        flow.engines.scripts.append([await flow.says("there"), asyncio.Event()])
-        stream = flow.stream(timeout_s)
-        if timeout_s:
-            with contextlib.suppress(DeadlinePassed):
-                await asyncio.wait_for(anext(stream), 1)
-            await asyncio.to_thread(lambda: None)
-        else:
-            await anext(stream)
-        await stream.aclose()
-    assert 1 == ended(flow)["cancelled"]
-    assert 2 == sum(ended(flow).values())
+    flow.engines.scripts.append([await flow.says("there"), asyncio.Event()])
+    stream = flow.stream()
+    await anext(stream)
+    await stream.aclose()
+    assert {"cancelled": 1} == ended(flow)
 
 
 async def test_an_abort_is_counted_once_however_often_it_is_asked_for(flow: Flow) -> None:
