@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from services.common.completion import Chunk
 from services.common.telemetry import attributes
-from services.common.telemetry.tracing import note_failure, set_complete, start_span
+from services.common.telemetry.tracing import current, note_failure, set_complete, start_span
 
 R = TypeVar("R")
 
@@ -44,7 +43,9 @@ class RequestSpan:
 
     def __enter__(self) -> Self:
         name = f"{self._operation} {self._options.get('model', '')}".strip()
-        self._span = start_span(name, self._asked(), kind=SpanKind.CLIENT)
+        self._span = start_span(name, kind=SpanKind.CLIENT)
+        if self._span.is_recording():
+            self._span.set_attributes(self._asked())
         return self
 
     def __exit__(
@@ -57,7 +58,7 @@ class RequestSpan:
 
     def carry(self, start: Callable[[float | None], R], timeout_s: float | None) -> R:
         """Starts a call as part of this span."""
-        with trace.use_span(self._span, record_exception=False, set_status_on_exception=False):
+        with current(self._span):
             return start(timeout_s)
 
     def see(self, chunk: Chunk) -> Chunk:

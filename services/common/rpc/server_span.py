@@ -9,11 +9,10 @@ from typing import Any
 
 import grpc
 from opentelemetry import trace
-from opentelemetry.context import attach, detach
 from opentelemetry.trace import Span, SpanKind
 
 from services.common.telemetry import attributes
-from services.common.telemetry.tracing import incoming, set_failed, start_span
+from services.common.telemetry.tracing import current, incoming, set_failed, start_span
 
 
 @contextlib.contextmanager
@@ -33,15 +32,17 @@ def server_span(method: str, call: grpc.aio.ServicerContext[Any, Any]) -> Iterat
     said = {attributes.RPC_SYSTEM: "grpc", attributes.RPC_SERVICE: service, attributes.RPC_METHOD: name}
     parent = incoming(call.invocation_metadata() or ())
     opened = start_span(f"{service}/{name}", said, parent=parent, kind=SpanKind.SERVER)
-    token = attach(trace.set_span_in_context(opened))
-    try:
-        yield opened
-    except (asyncio.CancelledError, GeneratorExit):
-        set_status(opened, _why_cancelled(call), "the caller has left")
-        raise
-    finally:
-        detach(token)
-        opened.end()
+    if opened is trace.INVALID_SPAN:
+        yield opened  # nobody makes spans here, and the caller has none
+        return
+    with current(opened):
+        try:
+            yield opened
+        except (asyncio.CancelledError, GeneratorExit):
+            set_status(opened, _why_cancelled(call), "the caller has left")
+            raise
+        finally:
+            opened.end()
 
 
 def set_status(answered: Span, code: grpc.StatusCode, message: str, reason: str = "") -> None:

@@ -1,7 +1,6 @@
 """Spans: who makes them here, how they end, and how a trace goes on in another process.
 
-Without an exporter a span costs a microsecond or two and records nothing; the trace of a caller who has one is
-passed on all the same.
+Without an exporter no span is made; the trace of a caller who has one is passed on all the same.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def start_span(
     kind: SpanKind = SpanKind.INTERNAL,
     start_ns: int | None = None,
 ) -> Span:
-    """A span that the caller ends; a child of `parent`, or of the current span.
+    """A span that the caller ends; a child of `parent`, or of the current span. Where nobody makes any, that itself.
 
     Args:
         name: One of few: what varies belongs into the attributes.
@@ -85,7 +84,8 @@ def start_span(
         kind: Which side of a call it is, if it is one.
         start_ns: Unix time; None for now.
     """
-    tracer = _tracer.get() or _applications
+    if (tracer := _maker()) is None:
+        return trace.get_current_span(parent)
     return tracer.start_span(name, parent, kind, attributes, start_time=start_ns)
 
 
@@ -102,15 +102,35 @@ def span(
     Not for the body of an async generator: there it would be current for the reader, too.
     """
     opened = start_span(name, attributes, parent=parent, kind=kind)
-    token = attach(trace.set_span_in_context(opened, parent))
+    if opened is trace.get_current_span():
+        yield opened  # nobody makes spans here
+        return
+    with current(opened):
+        try:
+            yield opened
+        except BaseException as failure:
+            note_failure(opened, failure)
+            raise
+        finally:
+            opened.end()
+
+
+@contextlib.contextmanager
+def current(opened: Span) -> Iterator[None]:
+    """Makes a span the current one while the scope lasts."""
+    token = attach(trace.set_span_in_context(opened))
     try:
-        yield opened
-    except BaseException as failure:
-        note_failure(opened, failure)
-        raise
+        yield
     finally:
         detach(token)
-        opened.end()
+
+
+def _maker() -> Tracer | None:
+    """Who makes spans here, if anybody does."""
+    if tracer := _tracer.get():
+        return tracer
+    is_asked_for = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    return _applications if is_asked_for else None
 
 
 def note_failure(failed: Span, failure: BaseException) -> None:
@@ -140,8 +160,8 @@ def set_complete(done: Span) -> None:
 
 def annotate(attributes: Mapping[str, str | int | float | list[str]]) -> None:
     """Says more about the current span, if it is recorded."""
-    if (current := trace.get_current_span()).is_recording():
-        current.set_attributes(attributes)
+    if (opened := trace.get_current_span()).is_recording():
+        opened.set_attributes(attributes)
 
 
 class Carrier(NamedTuple):
@@ -162,7 +182,10 @@ def outgoing() -> tuple[Carrier, ...]:
 
 def incoming(metadata: Iterable[tuple[str, str | bytes]]) -> Context:
     """Where a call's trace goes on: with its caller's, or nowhere yet."""
-    return _WIRE.extract(dict(metadata), _NOWHERE)
+    for key, _ in metadata:
+        if key == _PARENT_KEY:
+            return _WIRE.extract(dict(metadata), _NOWHERE)
+    return _NOWHERE
 
 
 def trace_parent() -> str:
