@@ -15,6 +15,9 @@ ENGINES: Final = "engines/"
 LOADERS: Final = "loaders/"
 GATEWAYS: Final = "gateways/"
 SCHEDULERS: Final = "schedulers/"
+LEADER: Final = "leader/"
+SCHEDULER_LEADER: Final = f"{LEADER}scheduler"
+SCHEDULER_TERM: Final = "terms/scheduler"  # without a lease: it outlives every leader
 
 
 def artifact(model: ModelName, artifact_id: ArtifactId) -> str:

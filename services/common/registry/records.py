@@ -127,6 +127,21 @@ class GatewayRecord(ProcessRecord):
 
 
 class SchedulerRecord(ProcessRecord):
-    """schedulers/{id}."""
+    """schedulers/{id}: the term in which it leads, 0 while it stands by."""
+
+    term: int = 0
+
+
+class LeaderRecord(Record):
+    """leader/scheduler: who leads, and in which term; there while the leader's lease is."""
+
+    id: ProcessId
+    instance_id: InstanceId
+    address: str
+    term: int  # at least 1
+
+
+class LastTerm(Record):
+    """terms/scheduler: compared and raised with every new leadership."""
 
     term: int
