@@ -12,7 +12,11 @@ from services.common.rpc.traced_channel import TracedChannel
 
 
 def connect(address: str) -> grpc.aio.Channel:
-    """A channel to ``host:port`` with the system's options; close it, or use it as a context manager."""
+    """A channel to ``host:port`` with the system's options; close it, or use it as a context manager.
+
+    A host name may stand for several addresses: the channel uses one that answers, and looks the name up again
+    when that one is gone.
+    """
     return TracedChannel(grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS))
 
 

@@ -49,6 +49,7 @@ CLIENT_OPTIONS: Final[Options] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # a name's new address is found as soon as the peer
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),  # only the caller knows whether a token has been delivered
 ]

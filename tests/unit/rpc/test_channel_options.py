@@ -14,6 +14,7 @@ from typing import Any, cast
 import grpc
 import pytest
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.common.errors import Unavailable
 from services.common.rpc.address import Address
@@ -190,3 +191,14 @@ async def test_a_frozen_peer_is_given_up() -> None:
                 assert grpc.StatusCode.UNAVAILABLE == await asyncio.wait_for(send(channel, b"x").code(), 30)
         finally:
             peer.kill()
+
+
+async def test_a_name_for_several_peers_is_answered_by_one_that_lives() -> None:
+    """A channel whose name stands for two servers goes on with the second when the first ends."""
+    servers = [RpcServer([]), RpcServer([])]
+    addresses = [str(await server.start(Address("127.0.0.1", 0))) for server in servers]
+    async with connect("ipv4:127.0.0.1:1," + ",".join(addresses)) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for server in servers:
+            await asyncio.wait_for(health.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True), 10)
+            await server.stop(0)
