@@ -12,7 +12,8 @@ from services.common.ids import RequestId
 from services.common.recent_ids import RecentIds
 
 MOST_REMEMBERED: Final = 4_096
-EARLY_S: Final = 10.0  # how far an abort may overtake its request
+EARLY_S: Final = 1.0  # how far an abort may overtake its request
+LATE_S: Final = 60.0  # how far it may come behind its end
 
 
 class Running:
@@ -28,7 +29,7 @@ class Running:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._abort_by_id: dict[RequestId, Callable[[], None]] = {}
-        self._ended: RecentIds[RequestId] = RecentIds(MOST_REMEMBERED, EARLY_S)
+        self._ended: RecentIds[RequestId] = RecentIds(MOST_REMEMBERED, LATE_S)
         self._aborted_early: RecentIds[RequestId] = RecentIds(MOST_REMEMBERED, EARLY_S)
 
     def __len__(self) -> int:

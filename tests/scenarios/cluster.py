@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,9 @@ class Cluster(NamedTuple):
     loader: str
     store: Path
     pids: Callable[[], Mapping[str, int]]  # role to process id, as they are now
+    end: Callable[
+        [str], Awaitable[int]
+    ]  # asks that role to end, as SIGTERM does; its exit status when it has
 
     def client(self) -> Client:
         return Client(self.gateway)
@@ -78,9 +81,17 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
     own = {role: {**_QUIET.get(role, {}), **settings.get(role, {})} for role in stack.USUAL_PORTS}
     base: dict[str, Any] = {"listen": Address("127.0.0.1", 0), "drain_s": _DRAIN_S, "grace_s": 0}
     async with contextlib.AsyncExitStack() as scope:
+        rooms: dict[str, _Room] = {}
 
         async def start(serve: Serve[Any], config: ProcessConfig) -> str:
-            return await scope.enter_async_context(_serving(serve, config, registry))
+            room = await scope.enter_async_context(_serving(serve, config, registry))
+            rooms[config.role] = room
+            return room.address
+
+        async def end(role: str) -> int:
+            rooms[role].stop.ask("the test ends it")
+            await asyncio.shield(rooms[role].running)
+            return 0
 
         loader = await start(
             serve_loader,
@@ -95,11 +106,20 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
         gateway = await start(
             serve_gateway, GatewayConfig(**base, scheduler=scheduler, loader=loader, **own["gateway"])
         )
-        yield Cluster(gateway, scheduler, engine, loader, home.store, lambda: dict.fromkeys(own, os.getpid()))
+        pids = dict.fromkeys(own, os.getpid())
+        yield Cluster(gateway, scheduler, engine, loader, home.store, lambda: pids, end)
+
+
+class _Room(NamedTuple):
+    """A room that serves in this loop."""
+
+    address: str
+    stop: Stop
+    running: asyncio.Future[None]
 
 
 @contextlib.asynccontextmanager
-async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemoryStore) -> AsyncIterator[str]:
+async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemoryStore) -> AsyncIterator[_Room]:
     """One room, serving while the scope lasts; its cleanup is part of the scope's end."""
     stop, bound = Stop(), asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(_exported(config, serve(config, registry, stop, bound.set_result)))
@@ -107,9 +127,10 @@ async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemorySto
         await asyncio.wait({running, bound}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
-        yield str(bound.result())
+        yield _Room(str(bound.result()), stop, running)
     finally:
-        stop.ask("test ends")
+        if not running.done():
+            stop.ask("test ends")
         await running
 
 
@@ -128,13 +149,22 @@ async def processes(folder: Path, settings: Settings) -> AsyncIterator[Cluster]:
     flags = {role: _flags({**_QUIET.get(role, {}), **settings.get(role, {})}) for role in stack.USUAL_PORTS}
     flags["loader"] += ["--cache-dir", str(folder / "cache")]
     async with stack.Stack(home, addresses, _say, flags) as running, background(running.failed()):
+        children = {child.name: child for child in running.children}
+
+        async def end(role: str) -> int:
+            process = children[role]._process
+            assert process is not None
+            process.terminate()
+            return await process.wait()
+
         yield Cluster(
             addresses.gateway,
             addresses.scheduler,
             addresses.engine,
             addresses.loader,
             home.store,
-            lambda: {child.name: child.pid for child in running.children if child.pid is not None},
+            lambda: {name: child.pid for name, child in children.items() if child.pid is not None},
+            end,
         )
 
 

@@ -47,7 +47,7 @@ CLIENT_OPTIONS: Final[Options] = [
     *_KEEPALIVE,
     *_FLOW_CONTROL,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt may take: a busy peer needs a moment
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # a name's new address is found as soon as the peer
     ("grpc.use_local_subchannel_pool", 1),
