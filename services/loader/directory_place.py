@@ -1,4 +1,4 @@
-"""Weights as files in a directory of this loader's own: on a tmpfs, in /dev/shm, or on a disk."""
+"""Weights as files in a directory that loaders share: on a tmpfs, in /dev/shm, or on a disk."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from services.common.checkpoint.owned_directory import OwnedDirectory
 from services.loader.memory import available_bytes
 from services.loader.mounts import mount_of, read_mounts
-from services.loader.place import DIRECTORY_PREFIX, Holding, PlaceKind
+from services.loader.place import Holding, PlaceKind
+from services.loader.shared_directory import HeldFile, SharedDirectory, UnfinishedFile
 
 
 class FileSlot:
     """A file under a temporary name, all its blocks allocated."""
 
-    def __init__(self, kind: PlaceKind, directory: Path, name: str, size_bytes: int) -> None:
+    def __init__(self, kind: PlaceKind, file: UnfinishedFile, size_bytes: int) -> None:
         self.kind = kind
         self.size_bytes = size_bytes
-        self._final = directory / name
-        self._temporary = directory / f".{name}.writing"
-        self.descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self.descriptor = file.descriptor
+        self._file = file
 
     def allocate(self, allocate: Callable[[int, int, int], None]) -> None:
         """Takes the room now: a write into a hole would later die of SIGBUS instead of saying ENOSPC."""
@@ -32,28 +31,18 @@ class FileSlot:
             raise
 
     def publish(self) -> Holding:
-        os.fchmod(self.descriptor, 0o444)
-        self._temporary.rename(self._final)
-        os.close(self.descriptor)
-        path = self._final
-        return Holding(
-            kind=self.kind,
-            mapped_path=str(path),
-            size_bytes=self.size_bytes,
-            release=lambda: path.unlink(missing_ok=True),
-        )
+        return file_holding(self.kind, self._file.finish())
 
     def discard(self) -> None:
-        self._temporary.unlink(missing_ok=True)
-        os.close(self.descriptor)
+        self._file.discard()
 
 
 class DirectoryPlace:
-    """A directory below `parent`, made when first needed, owned while this loader lives.
+    """A shared directory, made when first needed, held while this loader lives.
 
     Args:
         kind: TMPFS and DEV_SHM must lie in memory; FILE may lie anywhere.
-        parent: An existing directory, except for FILE, where it is made.
+        directory: Its parent exists, except for FILE, where it is made.
         allocate: posix_fallocate, or a test's.
         available: Bytes of memory that may be taken.
     """
@@ -61,42 +50,59 @@ class DirectoryPlace:
     def __init__(
         self,
         kind: PlaceKind,
-        parent: Path,
+        directory: Path,
         allocate: Callable[[int, int, int], None] = os.posix_fallocate,
         available: Callable[[], int] = available_bytes,
     ) -> None:
         self.kind = kind
-        self.parent = parent
+        self.directory = directory
         self._allocate = allocate
         self._available = available
-        self._owned: OwnedDirectory | None = None
+        self._shared: SharedDirectory | None = None
 
     def reserve(self, name: str, size_bytes: int) -> FileSlot:
         """Room for a file, as `Place.reserve` says."""
+        shared = self.shared(make=True)
         if self.kind.is_memory:
-            self._check_memory(size_bytes)
-        slot = FileSlot(self.kind, self._directory(), name, size_bytes)
+            check_available(size_bytes, self._available())
+        slot = FileSlot(self.kind, shared.create(name), size_bytes)
         slot.allocate(self._allocate)
         return slot
 
+    def shared(self, *, make: bool) -> SharedDirectory:
+        """The directory, as `Place.shared` says."""
+        if self._shared is None or not self._shared.is_there:
+            self.close()
+            if not make and not self.directory.exists():
+                raise FileNotFoundError(errno.ENOENT, "nothing there")
+            self._check_parent()
+            self._shared = SharedDirectory.open(self.directory)
+        return self._shared
+
     def close(self) -> None:
-        if self._owned is not None:
-            self._owned.remove()
-            self._owned = None
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
 
-    def _check_memory(self, size_bytes: int) -> None:
-        if not self.parent.is_dir():
+    def _check_parent(self) -> None:
+        parent = self.directory.parent
+        if self.kind is PlaceKind.FILE:
+            parent.mkdir(parents=True, exist_ok=True)
+        elif not parent.is_dir():
             raise OSError(errno.ENOENT, "no such directory")
-        if not mount_of(self.parent, read_mounts()).is_memory:
+        elif not mount_of(parent, read_mounts()).is_memory:
             raise OSError(errno.ENODEV, "not on a tmpfs")
-        check_available(size_bytes, self._available())
 
-    def _directory(self) -> Path:
-        if self._owned is None:
-            if self.kind is PlaceKind.FILE:
-                self.parent.mkdir(parents=True, exist_ok=True)
-            self._owned = OwnedDirectory.create(self.parent, DIRECTORY_PREFIX)
-        return self._owned.path
+
+def file_holding(kind: PlaceKind, held: HeldFile) -> Holding:
+    """What a place gives for a finished file in its directory."""
+    return Holding(
+        kind=kind,
+        mapped_path=str(held.path),
+        size_bytes=held.size_bytes,
+        let_go=held.let_go,
+        release=held.release,
+    )
 
 
 def check_available(size_bytes: int, available: int) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from services.loader.directory_place import check_available
 from services.loader.memory import available_bytes
 from services.loader.place import Holding, PlaceKind
+from services.loader.shared_directory import SharedDirectory
 
 _F_SEAL_FUTURE_WRITE: Final = 0x10  # linux/fcntl.h; Python 3.11 does not name it
 _SEALS: Final = _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -37,6 +38,7 @@ class MemfdSlot:
             kind=self.kind,
             mapped_path=f"/proc/{os.getpid()}/fd/{self.descriptor}",
             size_bytes=self.size_bytes,
+            let_go=_keep,
             release=self.discard,
         )
 
@@ -61,5 +63,13 @@ class MemfdPlace:
         check_available(size_bytes, self._available())
         return MemfdSlot(name, size_bytes)
 
+    def shared(self, *, make: bool) -> SharedDirectory | None:  # noqa: ARG002  # the place's signature
+        """Nothing: a memfd has no name that another loader could find it by."""
+        return None
+
     def close(self) -> None:
         """Nothing outlives the descriptors, and those belong to the holdings."""
+
+
+def _keep() -> None:
+    """Letting go of anonymous memory would be its end: it stays until room is short."""

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
-DIRECTORY_PREFIX = "halogen-loader-"  # of the directory that one running loader owns in a place
+from services.loader.shared_directory import SharedDirectory
 
 
 class PlaceKind(enum.StrEnum):
@@ -22,20 +22,32 @@ class PlaceKind(enum.StrEnum):
     def is_memory(self) -> bool:
         return self is not PlaceKind.FILE
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether another loader can find what lies there."""
+        return self is not PlaceKind.MEMFD
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A finished file: immutable, and there until it is released.
+    """A finished file: immutable, and there until it is released, or let go of and then evicted.
 
     Attributes:
         mapped_path: What an engine on this host opens and maps.
+        let_go: Leaves the file, for whoever comes for it before somebody needs its room.
         release: Gives the name up; whoever still maps the file keeps its pages.
     """
 
     kind: PlaceKind
     mapped_path: str
     size_bytes: int
+    let_go: Callable[[], None]
     release: Callable[[], None]
+
+    def closing(self, close: Callable[[], None]) -> Holding:
+        """The same, which calls `close` before it gives anything up."""
+        let_go, release = _both(close, self.let_go), _both(close, self.release)
+        return dataclasses.replace(self, let_go=let_go, release=release)
 
 
 class Slot(Protocol):
@@ -60,13 +72,32 @@ class Place(Protocol):
     kind: PlaceKind
 
     def reserve(self, name: str, size_bytes: int) -> Slot:
-        """Room for all of a file, for certain.
+        """Room for all of a file, for certain; its maker has the name's turn where the place is shared.
 
         Raises:
             OSError: There is none, or no such place; `strerror` says why.
         """
         ...
 
-    def close(self) -> None:
-        """Removes whatever of this loader is still there."""
+    def shared(self, *, make: bool) -> SharedDirectory | None:
+        """What it shares with other loaders of this host, if it does.
+
+        Args:
+            make: Make the directory if it is not there.
+
+        Raises:
+            OSError: There is no such place, or no directory.
+        """
         ...
+
+    def close(self) -> None:
+        """Gives up whatever this loader has there."""
+        ...
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        first()
+        second()
+
+    return run

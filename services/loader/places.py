@@ -1,17 +1,15 @@
-"""The order in which places are tried, and the sweep of what dead loaders left in them."""
+"""The order in which places are tried."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from pathlib import Path
 from typing import Final
 
-import structlog
-
-from services.common.checkpoint.owned_directory import sweep
+from services.common.checkpoint.digest import sha256_hex
 from services.loader.directory_place import DirectoryPlace
 from services.loader.memfd_place import MemfdPlace
-from services.loader.place import DIRECTORY_PREFIX, Place, PlaceKind
+from services.loader.place import Place, PlaceKind
 
 DEV_SHM: Final = Path("/dev/shm")  # noqa: S108  # shared memory, in a directory of our own
 
@@ -22,29 +20,30 @@ HUGE_PAGE_REMEDIES: Final = {
     PlaceKind.FILE: "give --weights-dir a tmpfs mounted with huge=always",
 }
 
-log = structlog.get_logger()
+
+def folder_name(store: Path) -> str:
+    """Of the directory that this user's loaders of a store share in every place.
+
+    Loaders of another store have another: what one store holds damaged, another's loaders may have whole.
+    """
+    return f"halogen-weights-{os.geteuid()}-{sha256_hex(os.fsencode(store.resolve()))[:12]}"
 
 
-def choose_places(only: PlaceKind | None, weights_dir: Path | None, cache_dir: Path) -> tuple[Place, ...]:
+def choose_places(
+    only: PlaceKind | None, weights_dir: Path | None, cache_dir: Path, folder: str
+) -> tuple[Place, ...]:
     """The places to try, best first.
 
     Args:
         only: The one place that the operator wants, or None for all.
         weights_dir: A tmpfs, if there is one.
         cache_dir: Where ordinary files may go.
+        folder: Name of the directory to use in each of them.
     """
     places: list[Place] = []
     if weights_dir is not None:
-        places.append(DirectoryPlace(PlaceKind.TMPFS, weights_dir))
-    places.append(DirectoryPlace(PlaceKind.DEV_SHM, DEV_SHM))
+        places.append(DirectoryPlace(PlaceKind.TMPFS, weights_dir / folder))
+    places.append(DirectoryPlace(PlaceKind.DEV_SHM, DEV_SHM / folder))
     places.append(MemfdPlace())
-    places.append(DirectoryPlace(PlaceKind.FILE, cache_dir))
+    places.append(DirectoryPlace(PlaceKind.FILE, cache_dir / folder))
     return tuple(place for place in places if only in (None, place.kind))
-
-
-def sweep_places(places: Sequence[Place]) -> None:
-    """Removes the directories of loaders that were killed; memfds went with them."""
-    for place in places:
-        if isinstance(place, DirectoryPlace):
-            for path in sweep(place.parent, DIRECTORY_PREFIX):
-                log.info("leftover_swept", place=place.kind, directory=path.name)

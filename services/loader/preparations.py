@@ -1,4 +1,4 @@
-"""Artifacts made ready for engines: each read, verified and placed once, however many ask."""
+"""Artifacts made ready for engines: each read, verified and placed once per host, however many ask."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ import structlog
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.checkpoint.header import Header
-from services.common.errors import HalogenError, InternalError
+from services.common.errors import CorruptData, HalogenError, InternalError
 from services.common.ids import ArtifactId
 from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
 from services.common.telemetry.tracing import span
+from services.loader.adoption import Adopted, Adoption
+from services.loader.commons import Commons
 from services.loader.flight import Done, Flight
 from services.loader.metrics import LoaderMetrics, Stage
-from services.loader.place import Place
+from services.loader.place import Holding, Place
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared, Residents
 from services.loader.room import Room
@@ -33,7 +35,9 @@ log = structlog.get_logger()
 
 
 class Preparations:
-    """Single flight per artifact, one read at a time; a scope that leaves no memory behind.
+    """Single flight per artifact, among the loaders of this host too; one read at a time.
+
+    A scope: it takes over what loaders that are gone have left, and leaves nothing that no other loader counts on.
 
     Args:
         store: Where artifacts lie.
@@ -65,10 +69,14 @@ class Preparations:
         self._disk = asyncio.Lock()  # two reads at a time would only slow each other down
         self._residents = Residents(keep_s)
         self._room = Room(self._places, self._residents, self._drop, clock_s)
+        self._commons = Commons(self._places)
+        self._rest_timer: asyncio.TimerHandle | None = None
         self.changed = asyncio.Event()  # set when artifact_ids or placement may have changed
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        for artifact_id in await asyncio.to_thread(self._commons.claim):
+            self._take_off(artifact_id)
         return self
 
     async def __aexit__(
@@ -79,6 +87,9 @@ class Preparations:
                 task.cancel()
             await self._group.__aexit__(kind, value, trace)
         finally:
+            if self._rest_timer:
+                self._rest_timer.cancel()
+            self._commons.close()
             for prepared in list(self._residents):
                 self._residents.remove(prepared.artifact_id).holding.release()
             for place in self._places:
@@ -119,6 +130,7 @@ class Preparations:
     def _present(self, artifact_id: ArtifactId) -> Prepared | None:
         prepared = self._residents.ask(artifact_id, self._clock_s())
         if prepared is None or Path(prepared.holding.mapped_path).exists():
+            self._let_rest()
             return prepared
         log.warning("resident_vanished", artifact_id=artifact_id, place=prepared.holding.kind)
         self._drop(prepared)
@@ -127,6 +139,15 @@ class Preparations:
     def _drop(self, prepared: Prepared) -> None:
         self._residents.remove(prepared.artifact_id).holding.release()
         self.changed.set()
+
+    def _let_rest(self) -> None:
+        """Lets those rest that nobody asks for, now and when the next one is due."""
+        if self._rest_timer:
+            self._rest_timer.cancel()
+        due_s = self._residents.rest_idle(self._clock_s())
+        if due_s is not None:
+            delay_s = due_s - self._clock_s()
+            self._rest_timer = asyncio.get_running_loop().call_later(delay_s, self._let_rest)
 
     def _take_off(self, artifact_id: ArtifactId) -> Flight[Prepared]:
         flight = self._flights[artifact_id] = Flight()
@@ -138,9 +159,9 @@ class Preparations:
     async def _fly(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> None:
         outcome = "cancelled"
         try:
-            async with self._disk:
-                prepared = await self._load(artifact_id, flight)
+            prepared = await self._load(artifact_id, flight)
             self._residents.add(prepared, self._clock_s())
+            self._let_rest()
             flight.finish(prepared)
             outcome = "ready"
         except HalogenError as failure:
@@ -157,6 +178,7 @@ class Preparations:
         finally:
             self._metrics.end(outcome)
             del self._flights[artifact_id]
+            self._commons.drop(artifact_id)
             self.changed.set()
 
     async def _load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
@@ -164,14 +186,35 @@ class Preparations:
             stored = await asyncio.to_thread(self._store.open, artifact_id)
             told: dict[str, str | int] = {ARTIFACT_ID: artifact_id, SIZE_BYTES: stored.manifest.total_bytes}
             flight.expect(stored.manifest.total_bytes)
-            log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
             with span("verify", told):
                 flight.advance(await asyncio.to_thread(verify_small_files, stored))
                 header = await asyncio.to_thread(read_header, stored)
-        with self._metrics.stage(Stage.PLACE):
-            reservation = await self._room.reserve(artifact_id, header.file_bytes)
-        with self._metrics.stage(Stage.FETCH), span("read", told):
-            return await self._fill(stored, header, reservation, flight)
+        async with self._commons.turn(artifact_id), self._disk:
+            if adopted := await self._adopt(artifact_id, header):
+                flight.advance(header.file_bytes)
+                return _prepared(stored, header, *adopted)
+            log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
+            with self._metrics.stage(Stage.PLACE):
+                reservation = await self._room.reserve(artifact_id, header.file_bytes)
+            with self._metrics.stage(Stage.FETCH), span("read", told):
+                return await self._fill(stored, header, reservation, flight)
+
+    async def _adopt(self, artifact_id: ArtifactId, header: Header) -> Adopted | None:
+        """The file that is there already, if there is one and it is sound."""
+        holding = self._commons.find(artifact_id)
+        if holding is None:
+            return None
+        adoption = Adoption(header, holding)
+        try:
+            with self._metrics.stage(Stage.ADOPT):
+                adopted = await run_stoppable(
+                    lambda stop: adoption.run(self._threads, stop), lambda adopted: adopted.holding.let_go()
+                )
+        except CorruptData as fault:
+            log.warning("adoption_refused", artifact_id=artifact_id, place=holding.kind, error=str(fault))
+            return None
+        log.info("checkpoint_adopted", artifact_id=artifact_id, place=holding.kind)
+        return adopted
 
     async def _fill(
         self, stored: StoredArtifact, header: Header, reservation: Reservation, flight: Flight[Prepared]
@@ -187,12 +230,16 @@ class Preparations:
                 loop.call_soon_threadsafe(told, by_bytes)
 
             holding = WeightLoad(stored, header, reservation).run(self._threads, advance, stop)
-            return Prepared(
-                artifact_id=stored.manifest.id,
-                path=stored.manifest.weights.path,
-                identity=header.identity,
-                holding=holding,
-                huge_pages=reservation.huge_pages,
-            )
+            return _prepared(stored, header, holding, reservation.huge_pages)
 
         return await run_stoppable(load, lambda prepared: prepared.holding.release())
+
+
+def _prepared(stored: StoredArtifact, header: Header, holding: Holding, huge_pages: bool) -> Prepared:
+    return Prepared(
+        artifact_id=stored.manifest.id,
+        path=stored.manifest.weights.path,
+        identity=header.identity,
+        holding=holding,
+        huge_pages=huge_pages,
+    )

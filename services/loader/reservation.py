@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable
 from typing import Self
 
 from services.loader.place import Holding, Place, PlaceKind, Slot
@@ -56,17 +54,9 @@ class Reservation:
         if self._mapping is None:
             return holding
         self._mapping.make_read_only()
-        return dataclasses.replace(holding, release=_both(holding.release, self._mapping.close))
+        return holding.closing(self._mapping.close)
 
     def discard(self) -> None:
         if self._mapping is not None:
             self._mapping.close()
         self._slot.discard()
-
-
-def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        first()
-        second()
-
-    return run

@@ -1,4 +1,7 @@
-"""Which artifacts lie in memory, when each was last asked for, and which may go when room is short."""
+"""Which artifacts lie in memory, when each was last asked for, and which may go when room is short.
+
+One that nobody has asked for lately rests: its file is there, but any loader of the host may take it for its room.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ class Prepared:
 class _Resident:
     prepared: Prepared
     asked_at_s: float
+    rests: bool = False
 
 
 class Residents:
@@ -57,12 +61,28 @@ class Residents:
         self._by_id[prepared.artifact_id] = _Resident(prepared, now_s)
 
     def ask(self, artifact_id: ArtifactId, now_s: float) -> Prepared | None:
-        """The artifact if it is here; it then counts as asked for now."""
+        """The artifact if it is here; it then counts as asked for now. One that rested is forgotten instead."""
         resident = self._by_id.get(artifact_id)
         if resident is None:
             return None
+        if resident.rests:
+            del self._by_id[artifact_id]
+            return None
         resident.asked_at_s = now_s
         return resident.prepared
+
+    def rest_idle(self, now_s: float) -> float | None:
+        """Lets those rest that nobody has asked for lately; returns when the next one will be due."""
+        for resident in self._awake():
+            if now_s - resident.asked_at_s >= self._keep_s:
+                resident.prepared.holding.let_go()
+                resident.rests = True
+        return min((resident.asked_at_s + self._keep_s for resident in self._awake()), default=None)
+
+    def _awake(self) -> list[_Resident]:
+        """Those that can rest, and do not."""
+        residents = self._by_id.values()
+        return [each for each in residents if each.prepared.holding.kind.is_shared and not each.rests]
 
     def victim(self, kind: PlaceKind, now_s: float) -> Prepared | None:
         """Of those in such a place that nobody has asked for lately, the one asked for longest ago."""

@@ -9,7 +9,7 @@ import structlog
 
 from services.common.errors import Overloaded
 from services.common.ids import ArtifactId
-from services.loader.place import Place
+from services.loader.place import Place, PlaceKind
 from services.loader.places import HUGE_PAGE_REMEDIES
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared, Residents
@@ -67,11 +67,17 @@ class Room:
             try:
                 return await self._take(place, artifact_id, size_bytes)
             except OSError:
-                victim = self._residents.victim(place.kind, self._clock_s())
-                if victim is None:
+                evicted = self._evict_own(place.kind) or _evict_any(place)
+                if evicted is None:
                     raise
-                log.info("checkpoint_evicted", artifact_id=victim.artifact_id, place=place.kind)
-                self._evict(victim)
+                log.info("checkpoint_evicted", artifact_id=evicted, place=place.kind)
+
+    def _evict_own(self, kind: PlaceKind) -> ArtifactId | None:
+        victim = self._residents.victim(kind, self._clock_s())
+        if victim is None:
+            return None
+        self._evict(victim)
+        return victim.artifact_id
 
     async def _take(self, place: Place, artifact_id: ArtifactId, size_bytes: int) -> Reservation:
         started = time.monotonic()
@@ -92,6 +98,15 @@ class Room:
         if held_bytes := self._residents.held_bytes(place.kind):
             refusal += f", {held_bytes} bytes held by artifacts asked for lately"
         return refusal
+
+
+def _evict_any(place: Place) -> str | None:
+    """Takes the place of what no loader counts on: another's that rests, or a dead one's."""
+    try:
+        shared = place.shared(make=False)
+    except OSError:
+        return None
+    return shared.evict() if shared else None
 
 
 def _describe(reservation: Reservation, refusals: list[str]) -> str:

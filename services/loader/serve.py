@@ -1,4 +1,4 @@
-"""A loader's life: sweep, serve, tell the registry, leave no memory behind."""
+"""A loader's life: take over, serve, tell the registry, leave no memory behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from services.common.rpc.server import RpcServer
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
-from services.loader.places import choose_places, sweep_places
+from services.loader.places import choose_places, folder_name
 from services.loader.preparations import Preparations
 from services.loader.servicer import LoaderServicer
 
@@ -37,8 +37,8 @@ log = structlog.get_logger()
 async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for."""
     artifacts = ArtifactStore.at(config.store)
-    places = choose_places(config.only_place, config.weights_dir, config.cache_dir)
-    sweep_places(places)
+    folder = folder_name(artifacts.root)
+    places = choose_places(config.only_place, config.weights_dir, config.cache_dir, folder)
     server, registry = RpcServer([SERVICE], config.slow_reader_s), fresh_registry(config.role, version())
     metrics = LoaderMetrics(registry)
     async with (

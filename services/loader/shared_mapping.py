@@ -1,4 +1,4 @@
-"""A file's pages mapped for writing, every one of them there before the first read goes into it."""
+"""A file's pages mapped, for writing or for reading, every one of them there before anything is done with it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import numpy as np
+
 from services.loader.smaps import Smaps, parse_smaps
 
-_MADV_POPULATE_WRITE: Final = 23  # linux/mman.h, since 5.14; Python 3.11 does not name it
+_MADV_POPULATE_READ: Final = 22  # linux/mman.h, since 5.14; Python 3.11 does not name them
+_MADV_POPULATE_WRITE: Final = 23
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -24,10 +27,12 @@ class SharedMapping:
     all of them touched beforehand in one thread, which is faster than faulting from many.
     """
 
-    def __init__(self, descriptor: int, size_bytes: int) -> None:
+    def __init__(self, descriptor: int, size_bytes: int, *, writable: bool = True) -> None:
         self._descriptor = descriptor
         self._size_bytes = size_bytes
-        self._map = mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED)
+        self._writable = writable
+        protection = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+        self._map = mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED, protection)
         self.view = memoryview(self._map)
 
     def __enter__(self) -> Self:
@@ -50,11 +55,12 @@ class SharedMapping:
         """
         self._advise_huge()
         try:
-            self._map.madvise(_MADV_POPULATE_WRITE)
+            self._map.madvise(_MADV_POPULATE_WRITE if self._writable else _MADV_POPULATE_READ)
         except OSError as failure:
             if failure.errno != errno.EINVAL:
                 raise OSError(errno.ENOMEM, "not enough memory for all pages") from failure
-            os.posix_fallocate(self._descriptor, 0, self._size_bytes)
+            if self._writable:
+                os.posix_fallocate(self._descriptor, 0, self._size_bytes)
 
     def _advise_huge(self) -> None:
         try:
@@ -76,7 +82,6 @@ class SharedMapping:
         return parse_smaps(Path("/proc/self/smaps").read_text(encoding="utf-8"), self._address())
 
     def _address(self) -> int:
-        anchor = ctypes.c_char.from_buffer(self._map)
-        address = ctypes.addressof(anchor)
-        del anchor  # an exported buffer would keep the map from closing
-        return address
+        return int(
+            np.frombuffer(self._map, np.uint8).ctypes.data
+        )  # no view is kept: the map could not be closed

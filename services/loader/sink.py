@@ -38,21 +38,17 @@ class MappedSink:
             yield window
 
 
-class FileSink:
-    """One aligned buffer per thread, written to the file when it has been filled and found right."""
+class ScratchSink:
+    """One aligned buffer per thread, for bytes that are to be verified and not kept."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self) -> None:
         self._local = threading.local()
 
     @contextlib.contextmanager
     def window(self, begin: int, end: int) -> Iterator[memoryview]:
-        """A buffer that is written out at the scope's end, as `Sink.window` says."""
+        """The thread's buffer, as `Sink.window` says."""
         with memoryview(self._buffer())[: end - begin] as window:
             yield window
-            done_bytes = 0
-            while done_bytes < len(window):
-                done_bytes += os.pwrite(self._descriptor, window[done_bytes:], begin + done_bytes)
 
     def _buffer(self) -> mmap.mmap:
         if not hasattr(self._local, "buffer"):
@@ -60,3 +56,20 @@ class FileSink:
             self._local.buffer = mmap.mmap(-1, BLOCK_BYTES, flags=flags)
         buffer: mmap.mmap = self._local.buffer
         return buffer
+
+
+class FileSink:
+    """Each window, once it has been filled and found right, is written to a file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._scratch = ScratchSink()
+
+    @contextlib.contextmanager
+    def window(self, begin: int, end: int) -> Iterator[memoryview]:
+        """A buffer that is written out at the scope's end, as `Sink.window` says."""
+        with self._scratch.window(begin, end) as window:
+            yield window
+            done_bytes = 0
+            while done_bytes < len(window):
+                done_bytes += os.pwrite(self._descriptor, window[done_bytes:], begin + done_bytes)

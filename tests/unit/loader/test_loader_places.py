@@ -15,8 +15,8 @@ from services.loader.directory_place import DirectoryPlace
 from services.loader.memfd_place import MemfdPlace
 from services.loader.memory import available_bytes
 from services.loader.mounts import Mount, mount_of, parse_mounts
-from services.loader.place import DIRECTORY_PREFIX, Place, PlaceKind
-from services.loader.places import choose_places, sweep_places
+from services.loader.place import Place, PlaceKind
+from services.loader.places import choose_places, folder_name
 from services.loader.reservation import Reservation
 from services.loader.smaps import parse_smaps
 
@@ -27,10 +27,10 @@ SIZE = (4 << 20) + 4096
 def place(request: pytest.FixtureRequest, shm: Path, tmp_path: Path) -> Iterator[Place]:
     """One of each kind."""
     places: dict[PlaceKind, Place] = {
-        PlaceKind.TMPFS: DirectoryPlace(PlaceKind.TMPFS, shm),
-        PlaceKind.DEV_SHM: DirectoryPlace(PlaceKind.DEV_SHM, shm),
+        PlaceKind.TMPFS: DirectoryPlace(PlaceKind.TMPFS, shm / "weights"),
+        PlaceKind.DEV_SHM: DirectoryPlace(PlaceKind.DEV_SHM, shm / "weights"),
         PlaceKind.MEMFD: MemfdPlace(),
-        PlaceKind.FILE: DirectoryPlace(PlaceKind.FILE, tmp_path / "made" / "when-needed"),
+        PlaceKind.FILE: DirectoryPlace(PlaceKind.FILE, tmp_path / "made" / "when" / "needed"),
     }
     place = places[request.param]
     yield place
@@ -58,7 +58,7 @@ def test_what_is_written_can_be_mapped(place: Place) -> None:
 def test_nothing_is_visible_before_it_is_published(place: Place, shm: Path) -> None:
     """A reader cannot find a file that is still being written, and a discarded one leaves nothing."""
     reservation = Reservation.take(place, "weights", SIZE)
-    assert [] == [path for path in shm.rglob("*") if path.name == "weights"]
+    assert [] == [path for path in shm.rglob("weights") if path.is_file()]
     reservation.discard()
     assert [] == [path for path in shm.rglob("*") if path.is_file()]
 
@@ -88,7 +88,7 @@ def test_a_full_tmpfs_refuses_cleanly(shm: Path) -> None:
     def allocate(descriptor: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    place = DirectoryPlace(PlaceKind.DEV_SHM, shm, allocate=allocate)
+    place = DirectoryPlace(PlaceKind.DEV_SHM, shm / "weights", allocate=allocate)
     with pytest.raises(OSError, match="No space left"):
         place.reserve("weights", SIZE)
     assert [] == [path for path in shm.rglob("*") if path.is_file()]
@@ -98,11 +98,12 @@ def test_a_full_tmpfs_refuses_cleanly(shm: Path) -> None:
 def test_memory_that_is_not_there_is_not_taken(shm: Path) -> None:
     """The arithmetic is in the reason; the kernel is never asked."""
     for place in (
-        DirectoryPlace(PlaceKind.TMPFS, shm, available=lambda: SIZE - 1),
+        DirectoryPlace(PlaceKind.TMPFS, shm / "weights", available=lambda: SIZE - 1),
         MemfdPlace(available=lambda: SIZE - 1),
     ):
         with pytest.raises(OSError, match=f"{SIZE} bytes asked for, {SIZE - 1} bytes of memory available"):
             place.reserve("weights", SIZE)
+        place.close()
 
 
 def test_a_weights_dir_on_a_disk_is_no_tmpfs(tmp_path: Path) -> None:
@@ -110,32 +111,28 @@ def test_a_weights_dir_on_a_disk_is_no_tmpfs(tmp_path: Path) -> None:
     if mount_of(tmp_path, parse_mounts(Path("/proc/self/mounts").read_text())).is_memory:
         pytest.skip("temporary files lie on a tmpfs here")
     with pytest.raises(OSError, match="not on a tmpfs"):
-        DirectoryPlace(PlaceKind.TMPFS, tmp_path).reserve("weights", SIZE)
+        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "weights").reserve("weights", SIZE)
     with pytest.raises(OSError, match="no such directory"):
-        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent").reserve("weights", SIZE)
+        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent" / "weights").reserve("weights", SIZE)
 
 
 def test_places_are_tried_in_the_given_order(tmp_path: Path) -> None:
     """The configured tmpfs, /dev/shm, anonymous memory, an ordinary file; or the one that is asked for."""
-    every = choose_places(None, tmp_path, tmp_path)
+    every = choose_places(None, tmp_path, tmp_path, "weights")
     assert list(PlaceKind) == [place.kind for place in every]
-    unconfigured = choose_places(None, None, tmp_path)
+    unconfigured = choose_places(None, None, tmp_path, "weights")
     assert [PlaceKind.DEV_SHM, PlaceKind.MEMFD, PlaceKind.FILE] == [place.kind for place in unconfigured]
     for kind in PlaceKind:
-        assert [kind] == [place.kind for place in choose_places(kind, tmp_path, tmp_path)]
+        assert [kind] == [place.kind for place in choose_places(kind, tmp_path, tmp_path, "weights")]
 
 
-def test_a_sweep_spares_the_living(shm: Path) -> None:
-    """Only directories whose loader is dead are removed."""
-    alive = DirectoryPlace(PlaceKind.TMPFS, shm)
-    alive.reserve("weights", SIZE).publish()
-    dead = shm / f"{DIRECTORY_PREFIX}0123456789abcdef"
-    dead.mkdir()
-    (dead / "weights").write_bytes(b"left")
-    sweep_places([DirectoryPlace(PlaceKind.TMPFS, shm), MemfdPlace()])
-    assert not dead.exists()
-    assert 1 == len(list(shm.glob(f"{DIRECTORY_PREFIX}*/weights")))
-    alive.close()
+def test_loaders_of_one_store_share_and_others_do_not(tmp_path: Path) -> None:
+    """The folder is named after the user and the store, however the store is spelt."""
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    folder = folder_name(tmp_path / "store")
+    assert folder.startswith(f"halogen-weights-{os.geteuid()}-")
+    assert folder == folder_name(tmp_path / "link")
+    assert folder != folder_name(tmp_path / "other")
 
 
 MOUNTS = """\

@@ -62,7 +62,7 @@ def open_preparations(
 
 @pytest.fixture
 async def preparations(store: ArtifactStore, shm: Path) -> AsyncIterator[Preparations]:
-    async with open_preparations(store, DirectoryPlace(PlaceKind.TMPFS, shm)) as opened:
+    async with open_preparations(store, DirectoryPlace(PlaceKind.TMPFS, shm / "weights")) as opened:
         yield opened
 
 
@@ -184,7 +184,7 @@ async def test_closing_calls_off_a_running_read(
     store: ArtifactStore, stored: StoredArtifact, shm: Path, reads: GatedReads
 ) -> None:
     """The caller hears of it, and the half-written file is gone."""
-    async with open_preparations(store, DirectoryPlace(PlaceKind.TMPFS, shm)) as opened:
+    async with open_preparations(store, DirectoryPlace(PlaceKind.TMPFS, shm / "weights")) as opened:
         caller = asyncio.create_task(prepare(opened, stored.manifest.id))
         await reads.wait_started()
         assert 1 == len(files_in(shm))
@@ -275,10 +275,10 @@ async def test_the_first_place_with_room_is_taken(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     places: list[Place] = [
-        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent"),
-        DirectoryPlace(PlaceKind.DEV_SHM, shm, allocate=full),
+        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent" / "weights"),
+        DirectoryPlace(PlaceKind.DEV_SHM, shm / "weights", allocate=full),
         MemfdPlace(available=lambda: 0),
-        DirectoryPlace(PlaceKind.FILE, tmp_path / "cache"),
+        DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights"),
     ]
     async with open_preparations(store, *places) as opened:
         _, prepared = await prepare(opened, stored.manifest.id)
@@ -301,7 +301,7 @@ async def test_pages_that_cannot_be_had_are_a_refusal(
     monkeypatch.setattr("services.loader.shared_mapping.SharedMapping.populate", populate)
     before = open_descriptors()
     async with open_preparations(
-        store, MemfdPlace(), DirectoryPlace(PlaceKind.FILE, tmp_path / "c")
+        store, MemfdPlace(), DirectoryPlace(PlaceKind.FILE, tmp_path / "c" / "weights")
     ) as opened:
         _, prepared = await prepare(opened, stored.manifest.id)
         assert PlaceKind.FILE is prepared.holding.kind
@@ -312,11 +312,11 @@ class SmallPlace(DirectoryPlace):
     """Holds so many bytes."""
 
     def __init__(self, parent: Path, room_bytes: int) -> None:
-        super().__init__(PlaceKind.TMPFS, parent)
+        super().__init__(PlaceKind.TMPFS, parent / "weights")
         self._room_bytes = room_bytes
 
     def reserve(self, name: str, size_bytes: int) -> FileSlot:
-        used_bytes = sum(path.stat().st_size for path in files_in(self.parent))
+        used_bytes = sum(path.stat().st_size for path in files_in(self.directory))
         if used_bytes + size_bytes > self._room_bytes:
             raise OSError(errno.ENOSPC, f"{self._room_bytes - used_bytes} bytes free")
         return super().reserve(name, size_bytes)
@@ -425,10 +425,10 @@ async def test_nothing_is_left_after_the_scope(
 ) -> None:
     """Neither files nor directories nor descriptors."""
     places: dict[PlaceKind, Place] = {
-        PlaceKind.TMPFS: DirectoryPlace(PlaceKind.TMPFS, shm),
-        PlaceKind.DEV_SHM: DirectoryPlace(PlaceKind.DEV_SHM, shm),
+        PlaceKind.TMPFS: DirectoryPlace(PlaceKind.TMPFS, shm / "weights"),
+        PlaceKind.DEV_SHM: DirectoryPlace(PlaceKind.DEV_SHM, shm / "weights"),
         PlaceKind.MEMFD: MemfdPlace(),
-        PlaceKind.FILE: DirectoryPlace(PlaceKind.FILE, tmp_path / "cache"),
+        PlaceKind.FILE: DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights"),
     }
     before = open_descriptors()
     async with open_preparations(store, places[kind]) as opened:

@@ -16,7 +16,7 @@ KINDS = st.sampled_from(PlaceKind)
 
 
 def prepared(artifact_id: ArtifactId, kind: PlaceKind) -> Prepared:
-    holding = Holding(kind=kind, mapped_path="/x", size_bytes=1, release=lambda: None)
+    holding = Holding(kind=kind, mapped_path="/x", size_bytes=1, let_go=lambda: None, release=lambda: None)
     return Prepared(
         artifact_id=artifact_id, path="model.halogen", identity="i", holding=holding, huge_pages=False
     )
@@ -30,6 +30,7 @@ class ResidentsAgainstModel(RuleBasedStateMachine):
         self.now_s = 0.0
         self.residents = Residents(KEEP_S)
         self.model: dict[ArtifactId, tuple[PlaceKind, float]] = {}
+        self.resting: set[ArtifactId] = set()
 
     @rule(seconds=st.floats(0, 20))
     def wait(self, seconds: float) -> None:
@@ -44,6 +45,9 @@ class ResidentsAgainstModel(RuleBasedStateMachine):
     @rule(artifact_id=IDS)
     def ask(self, artifact_id: ArtifactId) -> None:
         found = self.residents.ask(artifact_id, self.now_s)
+        if artifact_id in self.resting:
+            self.resting.remove(artifact_id)
+            del self.model[artifact_id]
         assert (artifact_id in self.model) == (found is not None)
         if found:
             self.model[artifact_id] = (found.holding.kind, self.now_s)
@@ -57,7 +61,16 @@ class ResidentsAgainstModel(RuleBasedStateMachine):
         if victim:
             assert min(idle.values()) == idle[victim.artifact_id]
             self.residents.remove(victim.artifact_id)
+            self.resting.discard(victim.artifact_id)
             del self.model[victim.artifact_id]
+
+    @rule()
+    def rest(self) -> None:
+        """Whoever can be found by others rests once idle; the next to rest is the one asked for longest ago."""
+        shared = {i: at for i, (k, at) in self.model.items() if k.is_shared}
+        self.resting |= {i for i, at in shared.items() if self.now_s - at >= KEEP_S}
+        waiting = [at + KEEP_S for i, at in shared.items() if i not in self.resting]
+        assert min(waiting, default=None) == self.residents.rest_idle(self.now_s)
 
     @invariant()
     def agrees(self) -> None:

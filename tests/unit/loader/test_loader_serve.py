@@ -1,13 +1,9 @@
-"""The loader as others see it: over the wire, in the registry, and after it was killed."""
+"""The loader as others see it: over the wire and in the registry."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -271,43 +267,6 @@ async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: P
         store.rmdir()
         assert not_serving == await next_status(watch)
         watch.cancel()
-
-
-CHILD = """
-import asyncio, sys
-import structlog
-from services.common.lifecycle import Stop
-from services.common.registry.memory import MemoryStore
-from services.loader.config import LoaderConfig
-from services.loader.serve import serve
-config = LoaderConfig(id="child", place="tmpfs", store=sys.argv[1], weights_dir=sys.argv[2])
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-asyncio.run(serve(config, MemoryStore(), Stop(), lambda bound: print(bound, flush=True)))
-"""
-
-
-async def test_what_a_killed_loader_leaves_is_swept_by_the_next(
-    store: ArtifactStore, stored: StoredArtifact, shm: Path
-) -> None:
-    """kill -9 with weights in shared memory: the next start removes them, and whoever maps them keeps them."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, str(store.root), str(shm), stdout=PIPE
-    )
-    assert child.stdout
-    async with connect((await child.stdout.readline()).decode().strip()) as channel:
-        request = pb.PrepareArtifactRequest(artifact_id=stored.manifest.id)
-        call = LoaderServiceStub(channel).PrepareArtifact(request, timeout=60)
-        *_, last = [response async for response in call]
-    left = Path(last.prepared.files[0].mapped_path)
-    descriptor = os.open(left, os.O_RDONLY)
-    child.send_signal(signal.SIGKILL)
-    await child.wait()
-    assert left.exists()
-    async with run_loader(configure(store=str(store.root), weights_dir=shm)):
-        assert not left.exists()
-    content = stored.path(stored.manifest.weights).read_bytes()
-    assert content == os.pread(descriptor, len(content), 0)
-    os.close(descriptor)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,134 @@
+"""Loaders of one host share one directory: one read for all, and nothing lost or left when one is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from tests.tiny_checkpoints import make_tiny_artifact
+from tests.unit.loader.children import child_loader
+from tests.unit.loader.disk import flip
+
+
+def files_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.rglob("*") if not path.is_dir())
+
+
+async def test_two_loaders_asked_at_once_read_the_source_once(stored: StoredArtifact, shm: Path) -> None:
+    """Both answer with the one file.
+
+    Fault injection: Commons.turn yields without waiting, and both read.
+    """
+    store, artifact_id = stored.directory.parent, stored.manifest.id
+    async with child_loader(store, shm) as first, child_loader(store, shm) as second:
+        answers = await asyncio.gather(
+            *(each.prepare(artifact_id) for each in (first, second) for _ in range(3))
+        )
+        assert 1 == len({answer.mapped_path for answer in answers})
+        assert [artifact_id] == files_in(shm)
+        content = stored.path(stored.manifest.weights).read_bytes()
+        assert content == Path(answers[0].mapped_path).read_bytes()
+        events = [*await first.end(), *await second.end()]
+    assert (1, 1) == (events.count("checkpoint_read"), events.count("checkpoint_adopted"))
+
+
+async def test_another_takes_over_from_a_loader_killed_in_the_middle_of_a_load(
+    stored: StoredArtifact, shm: Path
+) -> None:
+    """kill -9 frees its turn: who waits for it begins anew, and nothing half-written stays.
+
+    Fault injection: _end_of_holder in services/loader/turn.py watches the pipe that it has open for writing itself.
+    """
+    store, artifact_id = stored.directory.parent, stored.manifest.id
+    async with child_loader(store, shm, held_block=2) as first, child_loader(store, shm) as second:
+        doomed = asyncio.create_task(first.prepare(artifact_id))
+        await first.begun()
+        waiting = asyncio.create_task(second.prepare(artifact_id))
+        await second.heard("turn_awaited")
+        await first.kill()
+        answer = await waiting
+        assert [artifact_id] == files_in(shm)
+        assert stored.path(stored.manifest.weights).read_bytes() == Path(answer.mapped_path).read_bytes()
+        assert ["checkpoint_read"] == [event for event in await second.end() if event == "checkpoint_read"]
+        with pytest.raises(Exception, match=r"UNAVAILABLE|closed|reset"):
+            await doomed
+
+
+async def test_a_loader_started_anew_adopts_what_the_killed_one_left(
+    stored: StoredArtifact, shm: Path
+) -> None:
+    """It verifies the memory and does not read the store: there, a block is damaged meanwhile.
+
+    Fault injection: Preparations does not claim when it begins, and Commons.find finds nothing.
+    """
+    store, artifact_id = stored.directory.parent, stored.manifest.id
+    async with child_loader(store, shm) as first:
+        before = await first.prepare(artifact_id)
+        inode = Path(before.mapped_path).stat().st_ino
+        await first.kill()
+    content = Path(before.mapped_path).read_bytes()
+    flip(stored.path(stored.manifest.weights), stored.manifest.weights.size_bytes - 1)
+    async with child_loader(store, shm) as second:
+        after = await second.prepare(artifact_id)
+        assert (before.mapped_path, inode) == (after.mapped_path, Path(after.mapped_path).stat().st_ino)
+        assert content == Path(after.mapped_path).read_bytes()
+        events = await second.end()
+    assert (0, 1) == (events.count("checkpoint_read"), events.count("checkpoint_adopted"))
+
+
+async def test_a_damaged_leftover_is_read_anew(stored: StoredArtifact, shm: Path) -> None:
+    """No byte is believed that no digest vouches for; whoever maps the damaged file keeps that.
+
+    Fault injection: Adoption.run does not read the blocks.
+    """
+    store, artifact_id = stored.directory.parent, stored.manifest.id
+    async with child_loader(store, shm) as first:
+        left = Path((await first.prepare(artifact_id)).mapped_path)
+        await first.kill()
+    left.chmod(0o644)
+    flip(left, left.stat().st_size - 1)
+    async with child_loader(store, shm) as second:
+        answer = await second.prepare(artifact_id)
+        assert stored.path(stored.manifest.weights).read_bytes() == Path(answer.mapped_path).read_bytes()
+        events = await second.end()
+    assert (1, 1) == (events.count("adoption_refused"), events.count("checkpoint_read"))
+
+
+async def test_what_nobody_can_adopt_goes_when_the_next_loader_starts(
+    stored: StoredArtifact, shm: Path
+) -> None:
+    """The store no longer has the artifact; whoever maps the file keeps its pages."""
+    store, artifact_id = stored.directory.parent, stored.manifest.id
+    async with child_loader(store, shm) as first:
+        left = Path((await first.prepare(artifact_id)).mapped_path)
+        descriptor = os.open(left, os.O_RDONLY)
+        await first.kill()
+    content = stored.path(stored.manifest.weights).read_bytes()
+    stored.directory.rename(store / "elsewhere")
+    async with child_loader(store, shm) as second:
+        with pytest.raises(Exception, match="NOT_FOUND"):
+            await second.prepare(artifact_id)
+        assert [] == files_in(shm)
+        await second.end()
+    assert content == os.pread(descriptor, len(content), 0)
+    os.close(descriptor)
+
+
+async def test_who_ends_takes_only_what_nobody_else_counts_on(
+    stored: StoredArtifact, shm: Path, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """One file is both loaders', one is the first's alone: when that one ends, only its own goes."""
+    other, manifest = make_tiny_artifact(tmp_path)
+    store.put(other)
+    async with child_loader(store.root, shm) as first, child_loader(store.root, shm) as second:
+        await first.prepare(manifest.id)
+        await asyncio.gather(first.prepare(stored.manifest.id), second.prepare(stored.manifest.id))
+        assert sorted([manifest.id, stored.manifest.id]) == files_in(shm)
+        await first.end()
+        assert [stored.manifest.id] == files_in(shm)
+        await second.end()
+    assert [] == list(shm.iterdir())
