@@ -57,6 +57,14 @@ class ControlClient:
             response = await self._stub.PublishModel(request)
         return response.revision
 
+    async def unpublish(self, order: Order) -> int:
+        """The model's new revision; the order names no artifact."""
+        fields = order._asdict()
+        del fields["artifact_id"]
+        with _our_errors():
+            response = await self._stub.UnpublishModel(pb.UnpublishModelRequest(**fields))
+        return response.revision
+
     async def status(self, timeout_s: float) -> pb.Status:
         with _our_errors():
             response = await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s)

@@ -14,11 +14,29 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import ask, convert, demo, detached, publish, run_state, up
+from services.cli import ask, convert, demo, detached, publish, run_state, unpublish, up
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
+from services.cli.options import (
+    AddressOption,
+    CohortOption,
+    ExpectedRevisionOption,
+    HomeOption,
+    JsonOption,
+    MaxTokensOption,
+    ModelOption,
+    PublishedCohortOption,
+    SeedOption,
+    StopOption,
+    TemperatureOption,
+    TimeoutOption,
+    TopKOption,
+    TopPOption,
+    WhoOption,
+    WhyOption,
+)
 from services.common.errors import HalogenError, Unavailable
 from services.common.ids import fresh_id
 from services.common.telemetry.tracing import exporting
@@ -31,37 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the local system; the nearest .halogen when not given."),
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        envvar="HALOGEN_ADDRESS",
-        help="The gateway's host:port; that of the local system when not given.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-ModelOption = Annotated[
-    str, typer.Option("--model", help="May be left out when exactly one model is served.")
-]
-CohortOption = Annotated[
-    str, typer.Option("--cohort", help="stable or canary; the server chooses when left out.")
-]
-MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", help="Most tokens to generate.")]
-TemperatureOption = Annotated[float | None, typer.Option("--temperature", help="0 is greedy.")]
-TopKOption = Annotated[
-    int | None, typer.Option("--top-k", help="Keep the k most likely tokens; 0 keeps all.")
-]
-TopPOption = Annotated[float | None, typer.Option("--top-p", help="Keep this much probability.")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Makes sampling repeatable.")]
-StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Ends the answer; may be given again.")]
-TimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", help="Seconds until the request is given up.")
-]
 
 
 @app.command("up")
@@ -186,12 +173,10 @@ def publish_command(
     model: Annotated[str, typer.Argument(help="The name that clients will use.")],
     artifact: Annotated[Path, typer.Argument(help="An artifact directory, made by `halogen convert`.")],
     *,
-    cohort: Annotated[str, typer.Option("--cohort", help="stable or canary.")] = "stable",
-    who: Annotated[str, typer.Option("--who", help="For the audit record; the user's name by default.")] = "",
-    why: Annotated[str, typer.Option("--why", help="For the audit record.")] = "halogen publish",
-    expected_revision: Annotated[
-        int | None, typer.Option("--expected-revision", help="Publish only over this revision of the model.")
-    ] = None,
+    cohort: PublishedCohortOption = "stable",
+    who: WhoOption = "",
+    why: WhyOption = "halogen publish",
+    expected_revision: ExpectedRevisionOption = None,
     reverify: Annotated[bool, typer.Option("--reverify", help="Verify a REJECTED artifact again.")] = False,
     once: Annotated[
         bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
@@ -228,6 +213,30 @@ def publish_command(
         out.print(
             f"revision {published.revision} of {model}@{cohort} {served}: artifact {published.artifact_id}"
         )
+
+
+@app.command("unpublish")
+def unpublish_command(
+    model: Annotated[str, typer.Argument(help="The name that clients use.")],
+    *,
+    why: WhyOption,
+    cohort: PublishedCohortOption = "stable",
+    who: WhoOption = "",
+    expected_revision: ExpectedRevisionOption = None,
+    wait: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait until no engine holds it; 0 does not wait.")
+    ] = 300,
+    address: AddressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a model no more: new requests are refused, running ones finish, engines unload it."""
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    revision = _run(unpublish.unpublish(_gateway(address, home), order, wait_s=wait))
+    if as_json:
+        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)
+    else:
+        out.print(f"{model}@{cohort} is {'unloaded' if wait else 'unpublished'}: revision {revision}")
 
 
 @app.command("status")

@@ -41,11 +41,17 @@ def _numbers(value: Any) -> Any:
 def _models(status: pb.Status) -> Table:
     table = Table("model", "cohort", "serving", "artifact", "desired", "by", "because", title="Models")
     for cohort in status.cohorts:
-        serving = str(cohort.serving_revision) if cohort.serving_revision else "not yet"
+        serving = _serving(cohort)
         artifact = (cohort.serving_artifact_id or cohort.desired_artifact_id)[:12]
         desired = str(cohort.desired_revision)
         table.add_row(cohort.model, cohort.cohort, serving, artifact, desired, cohort.who, cohort.why)
     return table
+
+
+def _serving(cohort: pb.CohortStatus) -> str:
+    if not cohort.desired_artifact_id:
+        return "unpublished"
+    return str(cohort.serving_revision) if cohort.serving_artifact_id else "not yet"
 
 
 def _processes(status: pb.Status) -> Table:

@@ -1,7 +1,7 @@
 """Which artifacts this engine shall hold, for which model@cohort, under which revision. Pure.
 
 What the registry has once said stands until it says something newer: a record that vanishes, or a registry
-that comes back empty, changes nothing.
+that comes back empty, changes nothing. That a pair shall have nothing is said by a record without an artifact.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Pair(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a record names."""
+    """What a record names; no artifact: nothing."""
 
     revision: Revision
-    artifact_id: ArtifactId
+    artifact_id: ArtifactId | None
 
 
 class ServedPairs(NamedTuple):
@@ -66,11 +66,16 @@ class Assignments:
                 pair = Pair(*keys.split_cohort_key(key))
                 if self._serves.include(pair):
                     self._note(known, pair, Named(record.revision, record.artifact_id))
-        self._trace_parents = {target.artifact_id: target.trace_parent for target in targets.values()}
+        self._trace_parents = {
+            target.artifact_id: target.trace_parent for target in targets.values() if target.artifact_id
+        }
+        for pair in self._withdrawn():
+            self._leave_to_others(pair)
 
     def wanted(self) -> set[ArtifactId]:
         """Targets, and what gateways still route to."""
-        return {named.artifact_id for known in (self._targets, self._serving) for named in known.values()}
+        every = (named.artifact_id for known in (self._targets, self._serving) for named in known.values())
+        return {artifact_id for artifact_id in every if artifact_id is not None}
 
     def trace_parent(self, artifact_id: ArtifactId) -> str:
         """The trace of the publish that a target with this artifact comes from; empty where none is known."""
@@ -78,20 +83,20 @@ class Assignments:
 
     @property
     def desired(self) -> dict[Pair, Revision]:
-        """The revision of every target."""
-        return {pair: named.revision for pair, named in self._targets.items()}
+        """The revision of every target that names an artifact."""
+        return {pair: named.revision for pair, named in self._targets.items() if named.artifact_id}
 
     def revisions(self, artifact_id: ArtifactId) -> frozenset[Revision]:
         """The latest revision of every pair that named the artifact."""
         return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)
 
     def replaced(self, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]) -> bool:
-        """Whether nobody asks for the artifact any more and every pair that did has its new target here."""
+        """Whether nobody asks for the artifact any more and every pair that did has its new target here, if any."""
         if artifact_id in self.wanted():
             return False
         pairs = [pair for pair, revisions in self._revisions.items() if artifact_id in revisions]
         successors = [self._targets[pair].artifact_id for pair in pairs if pair in self._targets]
-        return all(_is_active(generations.get(successor)) for successor in successors)
+        return all(it is None or _is_active(generations.get(it)) for it in successors)
 
     def forget(self, artifact_id: ArtifactId) -> None:
         """Drops a retired artifact."""
@@ -114,10 +119,23 @@ class Assignments:
             if artifact_id in generations
         )
 
+    def _withdrawn(self) -> list[Pair]:
+        return [pair for pair, named in self._targets.items() if named.artifact_id is None]
+
+    def _leave_to_others(self, pair: Pair) -> None:
+        """Lets a pair that shall have nothing no longer stand for artifacts that stay for other pairs."""
+        known = (self._targets, self._serving)
+        others = {named.artifact_id for each in known for other, named in each.items() if other != pair}
+        revisions = self._revisions.get(pair, {})
+        for artifact_id in revisions.keys() & others:
+            del revisions[artifact_id]
+
     def _note(self, known: dict[Pair, Named], pair: Pair, named: Named) -> None:
         if pair in known and named.revision < known[pair].revision:
             return
         known[pair] = named
+        if named.artifact_id is None:
+            return
         revisions = self._revisions.setdefault(pair, {})
         revisions[named.artifact_id] = max(named.revision, revisions.get(named.artifact_id, named.revision))
 

@@ -1,4 +1,4 @@
-"""What operators do: make artifacts known, and name the one that a cohort shall serve."""
+"""What operators do: make artifacts known, name the one that a cohort shall serve, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from services.common.checkpoint.manifest import Manifest
 from services.common.errors import Conflict, CorruptData, InvalidRequest, NotFound, PreconditionFailed
 from services.common.ids import MODEL_NAME_PATTERN, ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
-from services.common.registry.records import ArtifactRecord, ArtifactState, AuditRecord, LastRevision, Target
+from services.common.registry.records import (
+    ArtifactRecord,
+    ArtifactState,
+    AuditRecord,
+    LastRevision,
+    Serving,
+    Target,
+)
 from services.common.registry.store import Ambiguous, Put, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
 from services.common.telemetry.tracing import annotate, trace_parent
@@ -42,11 +49,16 @@ class ArtifactProgress(NamedTuple):
 
 
 class PublishOrder(NamedTuple):
-    """What a publish asks for; `expected_revision` None takes whatever stands."""
+    """What a publish asks for.
+
+    Attributes:
+        artifact_id: None unpublishes: the cohort shall serve nothing.
+        expected_revision: None takes whatever stands.
+    """
 
     model: ModelName
     cohort: Cohort
-    artifact_id: ArtifactId
+    artifact_id: ArtifactId | None
     expected_revision: Revision | None
     who: str
     why: str
@@ -130,11 +142,13 @@ class Control:
         return ArtifactProgress(artifact_id, final.state, final.reason)
 
     async def publish(self, order: PublishOrder) -> Revision:
-        """Names the artifact that a cohort shall serve, under the model's next revision.
+        """Names the artifact that a cohort shall serve, or none, under the model's next revision.
+
+        What is unpublished is withdrawn from gateways in the same transaction; engines drain it and let it go.
 
         Raises:
             InvalidRequest: The model's name, who or why is not valid.
-            NotFound: The artifact is not registered for this model.
+            NotFound: The artifact is not registered for this model, or there is nothing to unpublish.
             PreconditionFailed: The artifact is not READY.
             Conflict: The model's revision is not the expected one, or other publishes keep winning.
         """
@@ -146,14 +160,14 @@ class Control:
         for _ in range(_PUBLISH_TRIES):
             revision = await self._try_publish(order)
             if revision is not None:
-                log.info("published", revision=revision, **order._asdict())
+                event = "unpublished" if order.artifact_id is None else "published"
+                log.info(event, revision=revision, **order._asdict())
                 annotate({**_named(order), REVISION: revision})
                 return revision
         raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
 
     async def _try_publish(self, order: PublishOrder) -> Revision | None:
         """One compare-and-set; None when somebody else's write came between."""
-        artifact = await self._ready_artifact(order)
         last = await self._store.get(keys.revision(order.model))
         standing = LastRevision.decode(last.value).revision if last else Revision(0)
         if order.expected_revision is not None and order.expected_revision != standing:
@@ -165,6 +179,7 @@ class Control:
         revision = Revision(standing + 1)
         target_key = keys.target(order.model, order.cohort)
         old = await self._store.get(target_key)
+        old_artifact_id = Target.decode(old.value).artifact_id if old else None
         target = Target(
             revision=revision,
             artifact_id=order.artifact_id,
@@ -172,16 +187,18 @@ class Control:
             why=order.why,
             trace_parent=trace_parent(),
         )
+        more = await self._own_part(order, revision, old_artifact_id)
         conditions = [
-            Unchanged(keys.artifact(order.model, order.artifact_id), artifact),
             Unchanged(keys.revision(order.model), last.mod_revision if last else 0),
             Unchanged(target_key, old.mod_revision if old else 0),
+            more.condition,
         ]
-        audit = _audit(order, Target.decode(old.value).artifact_id if old else None)
+        audit = _audit(order, old_artifact_id)
         writes = [
             Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
             Put(target_key, target.encode()),
             Put(keys.audit(order.model, revision), audit.encode()),
+            *more.writes,
         ]
         try:
             applied = await self._store.commit(conditions, writes)
@@ -190,23 +207,48 @@ class Control:
             applied = record is not None and record.value == audit.encode()
         return revision if applied else None
 
-    async def _ready_artifact(self, order: PublishOrder) -> int:
-        """The store's revision of the artifact's READY record."""
-        entry = await self._store.get(keys.artifact(order.model, order.artifact_id))
+    async def _own_part(
+        self, order: PublishOrder, revision: Revision, old_artifact_id: ArtifactId | None
+    ) -> _Part:
+        """What publishing alone, or unpublishing alone, compares and writes."""
+        if order.artifact_id is not None:
+            return await self._ready(order.model, order.artifact_id)
+        if old_artifact_id is None:
+            raise NotFound(
+                f"{order.model}@{order.cohort} is not published; see what is: halogen status",
+                reason="MODEL_NOT_FOUND",
+            )
+        key = keys.serving(order.model, order.cohort)
+        standing = await self._store.get(key)
+        withdrawn = Serving(revision=revision, artifact_id=None)
+        condition = Unchanged(key, standing.mod_revision if standing else 0)
+        return _Part(condition, (Put(key, withdrawn.encode()),))
+
+    async def _ready(self, model: ModelName, artifact_id: ArtifactId) -> _Part:
+        """The condition that the artifact stays READY."""
+        key = keys.artifact(model, artifact_id)
+        entry = await self._store.get(key)
         if entry is None:
             raise NotFound(
-                f"model {order.model} has no artifact {order.artifact_id!r}; register it first, "
+                f"model {model} has no artifact {artifact_id!r}; register it first, "
                 "for example with: halogen publish MODEL DIRECTORY",
                 reason="ARTIFACT_UNKNOWN",
             )
         record = ArtifactRecord.decode(entry.value)
         if record.state is not ArtifactState.READY:
             raise PreconditionFailed(
-                f"artifact {order.artifact_id[:12]} is {record.state}, not READY. {record.reason}".rstrip(),
+                f"artifact {artifact_id[:12]} is {record.state}, not READY. {record.reason}".rstrip(),
                 reason="ARTIFACT_NOT_READY",
                 metadata={"state": record.state},
             )
-        return entry.mod_revision
+        return _Part(Unchanged(key, entry.mod_revision))
+
+
+class _Part(NamedTuple):
+    """A part of a transaction."""
+
+    condition: Unchanged
+    writes: tuple[Put, ...] = ()
 
 
 class _Standing(NamedTuple):
@@ -233,7 +275,7 @@ def checked_cohort(name: str) -> Cohort:
 
 
 def _named(order: PublishOrder) -> dict[str, str | int]:
-    return {MODEL: order.model, COHORT: order.cohort, ARTIFACT_ID: order.artifact_id}
+    return {MODEL: order.model, COHORT: order.cohort, ARTIFACT_ID: order.artifact_id or ""}
 
 
 def _audit(order: PublishOrder, old: ArtifactId | None) -> AuditRecord:

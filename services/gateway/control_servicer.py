@@ -61,6 +61,20 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         )
         return pb.PublishModelResponse(revision=await self._control.publish(order))
 
+    async def UnpublishModel(
+        self, request: pb.UnpublishModelRequest, context: Context
+    ) -> pb.UnpublishModelResponse:
+        expected = Revision(request.expected_revision) if request.HasField("expected_revision") else None
+        order = PublishOrder(
+            model=ModelName(request.model),
+            cohort=checked_cohort(request.cohort),
+            artifact_id=None,
+            expected_revision=expected,
+            who=request.who,
+            why=request.why,
+        )
+        return pb.UnpublishModelResponse(revision=await self._control.publish(order))
+
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
         return pb.GetStatusResponse(status=_status(self._views.read()))
 
@@ -95,9 +109,9 @@ def _cohort(status: Status, key: str) -> pb.CohortStatus:
         model=model,
         cohort=cohort,
         desired_revision=target.revision,
-        desired_artifact_id=target.artifact_id,
+        desired_artifact_id=target.artifact_id or "",
         serving_revision=serving.revision if serving else 0,
-        serving_artifact_id=serving.artifact_id if serving else "",
+        serving_artifact_id=(serving and serving.artifact_id) or "",
         who=target.who,
         why=target.why,
     )

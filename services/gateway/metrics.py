@@ -138,6 +138,7 @@ def export_live(
         lambda: {
             (*keys.split_cohort_key(key), short(record.artifact_id), str(record.revision)): 1
             for key, record in serving.items()
+            if record.artifact_id is not None
         },
     )
 

@@ -37,6 +37,7 @@ class Routes:
         return [
             Route(*keys.split_cohort_key(key), record.revision, record.artifact_id)
             for key, record in sorted(self._serving.items())
+            if record.artifact_id is not None
         ]
 
     def names(self) -> set[str]:
@@ -47,7 +48,7 @@ class Routes:
     def artifact_ids(self) -> set[ArtifactId]:
         """Everything that is served or shall be."""
         records: Iterable[Serving | Target] = (*self._serving.values(), *self._targets.values())
-        return {record.artifact_id for record in records}
+        return {record.artifact_id for record in records if record.artifact_id is not None}
 
     def trace_parent(self, artifact_id: ArtifactId) -> str:
         """The trace of the publish that a target with this artifact comes from; empty where none is known."""
@@ -63,7 +64,7 @@ class Routes:
 
         Raises:
             InvalidRequest: No model is named, and there are several.
-            NotFound: The model or cohort was never published.
+            NotFound: The model or cohort was never published, or is unpublished.
             Unavailable: It is published but not served yet.
         """
         routes = self._of_model(model or self._only_model())
@@ -80,7 +81,7 @@ class Routes:
 
     def _only_model(self) -> ModelName:
         names = {route.model for route in self.served()}
-        if not names and self._targets:
+        if not names and self._aimed_at():
             raise _not_yet("no model is served yet")
         if not names:
             raise NotFound("no model is published; publish one: halogen publish", reason="MODEL_NOT_FOUND")
@@ -92,11 +93,14 @@ class Routes:
 
     def _not_served(self, model: ModelName, cohort: Cohort | None) -> HalogenError:
         name = f"{model[:64]}@{cohort}" if cohort else f"model {model[:64]!r}"
-        aimed_at = [keys.split_cohort_key(key) for key in self._targets]
-        if any(model == aimed and cohort in (None, of) for aimed, of in aimed_at):
+        if any(model == aimed and cohort in (None, of) for aimed, of in self._aimed_at()):
             return _not_yet(f"{name} is published and not served yet: no engine has it ready")
         served = _listed(f"{route.model}@{route.cohort}" for route in self.served())
         return NotFound(f"{name} is not served here; there is {served}", reason="MODEL_NOT_FOUND")
+
+    def _aimed_at(self) -> list[tuple[ModelName, Cohort]]:
+        """What shall be served."""
+        return [keys.split_cohort_key(key) for key, target in self._targets.items() if target.artifact_id]
 
 
 def _not_yet(what: str) -> Unavailable:

@@ -33,8 +33,8 @@ def moves_due(
     for key, target in targets.items():
         model, cohort = keys.split_cohort_key(key)
         serving_key = keys.serving(model, cohort)
-        if not is_newer(target.revision, serving.get(serving_key)):
-            continue
+        if target.artifact_id is None or not is_newer(target.revision, serving.get(serving_key)):
+            continue  # what is unpublished is withdrawn by whoever unpublishes it
         if _is_active(key, target, engines) and _is_tokenized(target, gateways):
             record = Serving(revision=target.revision, artifact_id=target.artifact_id)
             due.append(Move(serving_key, record, target.trace_parent))

@@ -90,7 +90,7 @@ class ServingWriter:
         if not is_newer(move.serving.revision, standing):
             return
         condition, new = Unchanged(move.key, entry.mod_revision if entry else 0), move.serving
-        told: dict[str, str | int] = {REVISION: new.revision, ARTIFACT_ID: new.artifact_id}
+        told: dict[str, str | int] = {REVISION: new.revision, ARTIFACT_ID: new.artifact_id or ""}
         with span("swap", told, parent=going_on_from(move.trace_parent)):
             if await self._store.commit([condition], [Put(move.key, new.encode())]):
                 log.info(

@@ -26,15 +26,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from halogen.v1 import types_pb2 as halogen_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18halogen/v1/control.proto\x12\nhalogen.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16halogen/v1/types.proto\"L\n\x17RegisterArtifactRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08manifest\x18\x02 \x01(\x0c\x12\x10\n\x08reverify\x18\x03 \x01(\x08\"\x92\x01\n\x18RegisterArtifactResponse\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.halogen.v1.ArtifactState\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\ndone_bytes\x18\x04 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x04\"\x99\x01\n\x13PublishModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x0b\n\x03who\x18\x05 \x01(\t\x12\x0b\n\x03why\x18\x06 \x01(\tB\x14\n\x12_expected_revision\"(\n\x14PublishModelResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x12\n\x10GetStatusRequest\"7\n\x11GetStatusResponse\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Status\"\x14\n\x12WatchStatusRequest\"9\n\x13WatchStatusResponse\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Status\"\xb5\x01\n\x0c\x43ohortStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x18\n\x10\x64\x65sired_revision\x18\x03 \x01(\x04\x12\x1b\n\x13\x64\x65sired_artifact_id\x18\x04 \x01(\t\x12\x18\n\x10serving_revision\x18\x05 \x01(\x04\x12\x1b\n\x13serving_artifact_id\x18\x06 \x01(\t\x12\x0b\n\x03who\x18\x07 \x01(\t\x12\x0b\n\x03why\x18\x08 \x01(\t\"\x93\x01\n\x10GenerationStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x13\n\x0b\x61rtifact_id\x18\x04 \x01(\t\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x1b.halogen.v1.GenerationState\x12\r\n\x05\x65rror\x18\x06 \x01(\t\"\xff\x01\n\rProcessStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x0bgenerations\x18\x07 \x03(\x0b\x32\x1c.halogen.v1.GenerationStatus\x12\x14\n\x0c\x61rtifact_ids\x18\x08 \x03(\t\x12\x11\n\tplacement\x18\t \x01(\t\x12\x14\n\x0chttp_address\x18\x0b \x01(\t\"n\n\x0e\x41rtifactStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x02 \x01(\t\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.halogen.v1.ArtifactState\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x90\x01\n\x06Status\x12)\n\x07\x63ohorts\x18\x01 \x03(\x0b\x32\x18.halogen.v1.CohortStatus\x12,\n\tprocesses\x18\x02 \x03(\x0b\x32\x19.halogen.v1.ProcessStatus\x12-\n\tartifacts\x18\x03 \x03(\x0b\x32\x1a.halogen.v1.ArtifactStatus*\x82\x01\n\rArtifactState\x12\x1e\n\x1a\x41RTIFACT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41RTIFACT_STATE_PENDING\x10\x01\x12\x18\n\x14\x41RTIFACT_STATE_READY\x10\x02\x12\x1b\n\x17\x41RTIFACT_STATE_REJECTED\x10\x03\x32\xe0\x02\n\x0e\x43ontrolService\x12_\n\x10RegisterArtifact\x12#.halogen.v1.RegisterArtifactRequest\x1a$.halogen.v1.RegisterArtifactResponse0\x01\x12Q\n\x0cPublishModel\x12\x1f.halogen.v1.PublishModelRequest\x1a .halogen.v1.PublishModelResponse\x12H\n\tGetStatus\x12\x1c.halogen.v1.GetStatusRequest\x1a\x1d.halogen.v1.GetStatusResponse\x12P\n\x0bWatchStatus\x12\x1e.halogen.v1.WatchStatusRequest\x1a\x1f.halogen.v1.WatchStatusResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18halogen/v1/control.proto\x12\nhalogen.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16halogen/v1/types.proto\"L\n\x17RegisterArtifactRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08manifest\x18\x02 \x01(\x0c\x12\x10\n\x08reverify\x18\x03 \x01(\x08\"\x92\x01\n\x18RegisterArtifactResponse\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.halogen.v1.ArtifactState\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\ndone_bytes\x18\x04 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x05 \x01(\x04\"\x99\x01\n\x13PublishModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x0b\n\x03who\x18\x05 \x01(\t\x12\x0b\n\x03why\x18\x06 \x01(\tB\x14\n\x12_expected_revision\"(\n\x14PublishModelResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x86\x01\n\x15UnpublishModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\tB\x14\n\x12_expected_revision\"*\n\x16UnpublishModelResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x12\n\x10GetStatusRequest\"7\n\x11GetStatusResponse\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Status\"\x14\n\x12WatchStatusRequest\"9\n\x13WatchStatusResponse\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Status\"\xb5\x01\n\x0c\x43ohortStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x18\n\x10\x64\x65sired_revision\x18\x03 \x01(\x04\x12\x1b\n\x13\x64\x65sired_artifact_id\x18\x04 \x01(\t\x12\x18\n\x10serving_revision\x18\x05 \x01(\x04\x12\x1b\n\x13serving_artifact_id\x18\x06 \x01(\t\x12\x0b\n\x03who\x18\x07 \x01(\t\x12\x0b\n\x03why\x18\x08 \x01(\t\"\x93\x01\n\x10GenerationStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x13\n\x0b\x61rtifact_id\x18\x04 \x01(\t\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x1b.halogen.v1.GenerationState\x12\r\n\x05\x65rror\x18\x06 \x01(\t\"\xff\x01\n\rProcessStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x0bgenerations\x18\x07 \x03(\x0b\x32\x1c.halogen.v1.GenerationStatus\x12\x14\n\x0c\x61rtifact_ids\x18\x08 \x03(\t\x12\x11\n\tplacement\x18\t \x01(\t\x12\x14\n\x0chttp_address\x18\x0b \x01(\t\"n\n\x0e\x41rtifactStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x02 \x01(\t\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.halogen.v1.ArtifactState\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x90\x01\n\x06Status\x12)\n\x07\x63ohorts\x18\x01 \x03(\x0b\x32\x18.halogen.v1.CohortStatus\x12,\n\tprocesses\x18\x02 \x03(\x0b\x32\x19.halogen.v1.ProcessStatus\x12-\n\tartifacts\x18\x03 \x03(\x0b\x32\x1a.halogen.v1.ArtifactStatus*\x82\x01\n\rArtifactState\x12\x1e\n\x1a\x41RTIFACT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41RTIFACT_STATE_PENDING\x10\x01\x12\x18\n\x14\x41RTIFACT_STATE_READY\x10\x02\x12\x1b\n\x17\x41RTIFACT_STATE_REJECTED\x10\x03\x32\xb9\x03\n\x0e\x43ontrolService\x12_\n\x10RegisterArtifact\x12#.halogen.v1.RegisterArtifactRequest\x1a$.halogen.v1.RegisterArtifactResponse0\x01\x12Q\n\x0cPublishModel\x12\x1f.halogen.v1.PublishModelRequest\x1a .halogen.v1.PublishModelResponse\x12W\n\x0eUnpublishModel\x12!.halogen.v1.UnpublishModelRequest\x1a\".halogen.v1.UnpublishModelResponse\x12H\n\tGetStatus\x12\x1c.halogen.v1.GetStatusRequest\x1a\x1d.halogen.v1.GetStatusResponse\x12P\n\x0bWatchStatus\x12\x1e.halogen.v1.WatchStatusRequest\x1a\x1f.halogen.v1.WatchStatusResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'halogen.v1.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARTIFACTSTATE']._serialized_start=1532
-  _globals['_ARTIFACTSTATE']._serialized_end=1662
+  _globals['_ARTIFACTSTATE']._serialized_start=1713
+  _globals['_ARTIFACTSTATE']._serialized_end=1843
   _globals['_REGISTERARTIFACTREQUEST']._serialized_start=97
   _globals['_REGISTERARTIFACTREQUEST']._serialized_end=173
   _globals['_REGISTERARTIFACTRESPONSE']._serialized_start=176
@@ -43,24 +43,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLISHMODELREQUEST']._serialized_end=478
   _globals['_PUBLISHMODELRESPONSE']._serialized_start=480
   _globals['_PUBLISHMODELRESPONSE']._serialized_end=520
-  _globals['_GETSTATUSREQUEST']._serialized_start=522
-  _globals['_GETSTATUSREQUEST']._serialized_end=540
-  _globals['_GETSTATUSRESPONSE']._serialized_start=542
-  _globals['_GETSTATUSRESPONSE']._serialized_end=597
-  _globals['_WATCHSTATUSREQUEST']._serialized_start=599
-  _globals['_WATCHSTATUSREQUEST']._serialized_end=619
-  _globals['_WATCHSTATUSRESPONSE']._serialized_start=621
-  _globals['_WATCHSTATUSRESPONSE']._serialized_end=678
-  _globals['_COHORTSTATUS']._serialized_start=681
-  _globals['_COHORTSTATUS']._serialized_end=862
-  _globals['_GENERATIONSTATUS']._serialized_start=865
-  _globals['_GENERATIONSTATUS']._serialized_end=1012
-  _globals['_PROCESSSTATUS']._serialized_start=1015
-  _globals['_PROCESSSTATUS']._serialized_end=1270
-  _globals['_ARTIFACTSTATUS']._serialized_start=1272
-  _globals['_ARTIFACTSTATUS']._serialized_end=1382
-  _globals['_STATUS']._serialized_start=1385
-  _globals['_STATUS']._serialized_end=1529
-  _globals['_CONTROLSERVICE']._serialized_start=1665
-  _globals['_CONTROLSERVICE']._serialized_end=2017
+  _globals['_UNPUBLISHMODELREQUEST']._serialized_start=523
+  _globals['_UNPUBLISHMODELREQUEST']._serialized_end=657
+  _globals['_UNPUBLISHMODELRESPONSE']._serialized_start=659
+  _globals['_UNPUBLISHMODELRESPONSE']._serialized_end=701
+  _globals['_GETSTATUSREQUEST']._serialized_start=703
+  _globals['_GETSTATUSREQUEST']._serialized_end=721
+  _globals['_GETSTATUSRESPONSE']._serialized_start=723
+  _globals['_GETSTATUSRESPONSE']._serialized_end=778
+  _globals['_WATCHSTATUSREQUEST']._serialized_start=780
+  _globals['_WATCHSTATUSREQUEST']._serialized_end=800
+  _globals['_WATCHSTATUSRESPONSE']._serialized_start=802
+  _globals['_WATCHSTATUSRESPONSE']._serialized_end=859
+  _globals['_COHORTSTATUS']._serialized_start=862
+  _globals['_COHORTSTATUS']._serialized_end=1043
+  _globals['_GENERATIONSTATUS']._serialized_start=1046
+  _globals['_GENERATIONSTATUS']._serialized_end=1193
+  _globals['_PROCESSSTATUS']._serialized_start=1196
+  _globals['_PROCESSSTATUS']._serialized_end=1451
+  _globals['_ARTIFACTSTATUS']._serialized_start=1453
+  _globals['_ARTIFACTSTATUS']._serialized_end=1563
+  _globals['_STATUS']._serialized_start=1566
+  _globals['_STATUS']._serialized_end=1710
+  _globals['_CONTROLSERVICE']._serialized_start=1846
+  _globals['_CONTROLSERVICE']._serialized_end=2287
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,11 @@ class ControlServiceStub:
                 request_serializer=halogen_dot_v1_dot_control__pb2.PublishModelRequest.SerializeToString,
                 response_deserializer=halogen_dot_v1_dot_control__pb2.PublishModelResponse.FromString,
                 _registered_method=True)
+        self.UnpublishModel = channel.unary_unary(
+                '/halogen.v1.ControlService/UnpublishModel',
+                request_serializer=halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/halogen.v1.ControlService/GetStatus',
                 request_serializer=halogen_dot_v1_dot_control__pb2.GetStatusRequest.SerializeToString,
@@ -70,6 +75,13 @@ class ControlServiceServicer:
 
     def PublishModel(self, request, context):
         """Names the artifact that a cohort shall serve, under the model's next revision.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpublishModel(self, request, context):
+        """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,6 +113,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.PublishModel,
                     request_deserializer=halogen_dot_v1_dot_control__pb2.PublishModelRequest.FromString,
                     response_serializer=halogen_dot_v1_dot_control__pb2.PublishModelResponse.SerializeToString,
+            ),
+            'UnpublishModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpublishModel,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -168,6 +185,33 @@ class ControlService:
             '/halogen.v1.ControlService/PublishModel',
             halogen_dot_v1_dot_control__pb2.PublishModelRequest.SerializeToString,
             halogen_dot_v1_dot_control__pb2.PublishModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpublishModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/halogen.v1.ControlService/UnpublishModel',
+            halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

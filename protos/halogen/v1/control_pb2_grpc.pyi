@@ -37,6 +37,8 @@ class ControlServiceStub:
     """Makes an artifact known: PENDING, verified by a loader, then READY or REJECTED. Moves no traffic."""
     PublishModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.PublishModelRequest, _control_pb2.PublishModelResponse]
     """Names the artifact that a cohort shall serve, under the model's next revision."""
+    UnpublishModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.UnpublishModelRequest, _control_pb2.UnpublishModelResponse]
+    """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]
     """What is served where, now."""
     WatchStatus: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchStatusRequest, _control_pb2.WatchStatusResponse]
@@ -51,6 +53,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Makes an artifact known: PENDING, verified by a loader, then READY or REJECTED. Moves no traffic."""
     PublishModel: _aio.UnaryUnaryMultiCallable[_control_pb2.PublishModelRequest, _control_pb2.PublishModelResponse]  # type: ignore[assignment]
     """Names the artifact that a cohort shall serve, under the model's next revision."""
+    UnpublishModel: _aio.UnaryUnaryMultiCallable[_control_pb2.UnpublishModelRequest, _control_pb2.UnpublishModelResponse]  # type: ignore[assignment]
+    """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]  # type: ignore[assignment]
     """What is served where, now."""
     WatchStatus: _aio.UnaryStreamMultiCallable[_control_pb2.WatchStatusRequest, _control_pb2.WatchStatusResponse]  # type: ignore[assignment]
@@ -74,6 +78,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.PublishModelResponse, _abc.Awaitable[_control_pb2.PublishModelResponse]]:
         """Names the artifact that a cohort shall serve, under the model's next revision."""
+
+    @_abc_1.abstractmethod
+    def UnpublishModel(
+        self,
+        request: _control_pb2.UnpublishModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.UnpublishModelResponse, _abc.Awaitable[_control_pb2.UnpublishModelResponse]]:
+        """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
 
     @_abc_1.abstractmethod
     def GetStatus(

@@ -45,23 +45,27 @@ class LastRevision(Record):
 
 
 class Target(Record):
-    """targets/{model}/{cohort}: what the cohort shall serve.
+    """targets/{model}/{cohort}: what the cohort shall serve; no artifact says that it shall serve nothing.
 
     trace_parent (W3C trace context) is the publish's; those who act on the target go on with its trace.
     """
 
     revision: Revision
-    artifact_id: ArtifactId
+    artifact_id: ArtifactId | None
     who: str
     why: str
     trace_parent: str = ""
 
 
 class Serving(Record):
-    """serving/{model}/{cohort}: what gateways use, written once engines and gateways are ready for it."""
+    """serving/{model}/{cohort}: what gateways use, written once engines and gateways are ready for it.
+
+    No artifact says that the cohort was unpublished: the record stays, so that nobody takes an absent one for the
+    wish to unload, nor a late writer an older revision for news.
+    """
 
     revision: Revision
-    artifact_id: ArtifactId
+    artifact_id: ArtifactId | None
 
 
 class AuditRecord(Record):
@@ -72,7 +76,7 @@ class AuditRecord(Record):
     why: str
     cohort: Cohort
     old_artifact_id: ArtifactId | None
-    new_artifact_id: ArtifactId
+    new_artifact_id: ArtifactId | None  # None: unpublished
 
 
 class GenerationState(enum.StrEnum):

@@ -94,14 +94,14 @@ class World:
                 await self._moved.wait()
 
     async def target(
-        self, artifact: ArtifactId, cohort: Cohort = STABLE, model: ModelName = MODEL
+        self, artifact: ArtifactId | None, cohort: Cohort = STABLE, model: ModelName = MODEL
     ) -> Revision:
         revision = Revision(next(self._revision))
         record = Target(revision=revision, artifact_id=artifact, who="test", why="")
         await self.store.put(keys.target(model, cohort), record.encode())
         return revision
 
-    async def serve(self, artifact: ArtifactId, revision: Revision, cohort: Cohort = STABLE) -> None:
+    async def serve(self, artifact: ArtifactId | None, revision: Revision, cohort: Cohort = STABLE) -> None:
         record = Serving(revision=revision, artifact_id=artifact)
         await self.store.put(keys.serving(MODEL, cohort), record.encode())
 
@@ -309,6 +309,49 @@ async def test_a_registry_that_forgets_changes_nothing() -> None:
         await it.store.delete(keys.serving(MODEL, STABLE))
         await it.target(NEW, cohort=CANARY)
         await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.ACTIVE})
+
+
+async def test_what_is_unpublished_drains_and_goes() -> None:
+    """A record without an artifact is the wish to unload: tickets granted before are honoured, then it is gone.
+
+    Fault injection: Assignments.replaced waits for a successor of None to be active.
+    """
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        revision = await it.target(None)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})  # gateways still route to it
+        await it.serve(None, revision)
+        await it.until(lambda states: states == {OLD: State.DRAINING})
+        it.manager.get(OLD)
+        await it.until(lambda states: states == {})
+        assert not it.manager.is_ready
+        again = await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        assert [again] == [r.revision for r in it.records]
+
+
+async def test_what_is_unpublished_while_it_is_fetched_is_given_up() -> None:
+    """Nobody waits for a load that nobody wants."""
+    async with world() as it:
+        it.loader.held[OLD] = asyncio.Event()
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.FETCHING})
+        await it.target(None)
+        await it.until(lambda states: states == {})
+
+
+async def test_what_is_unpublished_for_one_cohort_stays_for_the_other() -> None:
+    """The generation goes on, and is reported for the cohort that still has it alone."""
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        canary = await it.target(OLD, cohort=CANARY)
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        await it.serve(None, await it.target(None))
+        async with asyncio.timeout(10):
+            while [(CANARY, canary, State.ACTIVE)] != [(r.cohort, r.revision, r.state) for r in it.records]:
+                it._moved.clear()
+                await it._moved.wait()
 
 
 async def test_an_engine_serves_only_its_pairs() -> None:

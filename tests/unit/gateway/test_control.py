@@ -22,7 +22,7 @@ from services.common.errors import (
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import ArtifactState, AuditRecord, Record, Target
+from services.common.registry.records import ArtifactState, AuditRecord, Record, Serving, Target
 from services.common.registry.store import Ambiguous, Delete, Put, Unchanged
 from services.gateway.control import ArtifactProgress, Control, PublishOrder, Verified
 
@@ -100,9 +100,12 @@ async def registered(control: Control, made: Manifest, *, reverify: bool = False
     return [step async for step in control.register(MODEL, made.encode(), reverify=reverify)]
 
 
-def order(artifact_id: str, *, expected: int | None = None, cohort: Cohort = Cohort.STABLE) -> PublishOrder:
+def order(
+    artifact_id: str | None, *, expected: int | None = None, cohort: Cohort = Cohort.STABLE
+) -> PublishOrder:
     revision = None if expected is None else Revision(expected)
-    return PublishOrder(MODEL, cohort, ArtifactId(artifact_id), revision, who="ada", why="test")
+    named = None if artifact_id is None else ArtifactId(artifact_id)
+    return PublishOrder(MODEL, cohort, named, revision, who="ada", why="test")
 
 
 async def read(store: MemoryStore, key: str, record: Callable[[bytes], Record]) -> Record:
@@ -226,6 +229,62 @@ async def test_a_publish_that_was_cut_off_is_applied_once(
     store.cut = how
     assert 1 == await control.publish(order(made.id))
     assert 1 == len((await store.list(keys.AUDIT)).entries)
+
+
+async def test_unpublishing_withdraws_target_and_serving_under_the_next_revision(
+    control: Control, store: MemoryStore
+) -> None:
+    """One transaction leaves records that say so, and who did it."""
+    made, key = manifest("a"), keys.serving(MODEL, Cohort.STABLE)
+    await registered(control, made)
+    await control.publish(order(made.id))
+    await store.put(key, Serving(revision=Revision(1), artifact_id=made.id).encode())
+    assert 2 == await control.publish(order(None, expected=1))
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert Target(revision=Revision(2), artifact_id=None, who="ada", why="test") == target
+    assert Serving(revision=Revision(2), artifact_id=None) == await read(store, key, Serving.decode)
+    audit = await read(store, keys.audit(MODEL, Revision(2)), AuditRecord.decode)
+    assert isinstance(audit, AuditRecord)
+    assert (made.id, None) == (audit.old_artifact_id, audit.new_artifact_id)
+    assert 3 == await control.publish(order(made.id))
+
+
+async def test_what_is_not_published_cannot_be_unpublished(control: Control, store: MemoryStore) -> None:
+    """Never published, or unpublished already: nothing is written."""
+    with pytest.raises(NotFound, match="m@stable is not published"):
+        await control.publish(order(None))
+    await registered(control, manifest("a"))
+    await control.publish(order(manifest("a").id))
+    await control.publish(order(None))
+    with pytest.raises(NotFound, match="m@stable is not published"):
+        await control.publish(order(None))
+    assert 2 == len((await store.list(keys.AUDIT)).entries)
+
+
+class MovingStore(MemoryStore):
+    """Another writer moves what is served just before the next transaction."""
+
+    moves: tuple[Put, ...] = ()
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        moves, self.moves = self.moves, ()
+        if moves:
+            await super().commit((), moves)
+        return await super().commit(conditions, writes)
+
+
+async def test_a_publish_that_is_served_in_the_same_moment_is_withdrawn_all_the_same(loader: Loader) -> None:
+    """The scheduler's write comes between: the transaction sees it and is made anew.
+
+    Fault injection: Control._own_part does not compare the serving record.
+    """
+    store, made, key = MovingStore(), manifest("a"), keys.serving(MODEL, Cohort.STABLE)
+    control = Control(store, loader.verify)
+    await registered(control, made)
+    await control.publish(order(made.id))
+    store.moves = (Put(key, Serving(revision=Revision(1), artifact_id=made.id).encode()),)
+    assert 2 == await control.publish(order(None))
+    assert Serving(revision=Revision(2), artifact_id=None) == await read(store, key, Serving.decode)
 
 
 @pytest.mark.parametrize("words", ["", "  ", "x" * 1001])

@@ -79,6 +79,25 @@ def test_what_is_published_and_not_served_yet_comes_soon(model: str, cohort: Coh
     assert 1.0 == caught.value.retry_after_s
 
 
+def test_what_is_unpublished_is_not_found() -> None:
+    """It is neither served nor coming, and no longer counts where a request names no model."""
+    gone = {"revision": Revision(3), "artifact_id": None}
+    serving = {
+        keys.serving(ModelName("fox"), Cohort.STABLE): Serving(**gone),
+        keys.serving(ModelName("hen"), Cohort.STABLE): Serving(
+            revision=Revision(1), artifact_id=ArtifactId("a")
+        ),
+    }
+    targets = {keys.target(ModelName("fox"), Cohort.STABLE): Target(**gone, who="w", why="y")}
+    made = Routes(serving, targets)
+    with pytest.raises(NotFound, match="there is hen@stable"):
+        made.choose(ModelName("fox"), None)
+    assert "hen" == made.choose(ANY, None).model
+    assert {"a"} == made.artifact_ids()
+    with pytest.raises(NotFound, match="halogen publish"):
+        Routes({}, targets).choose(ANY, None)
+
+
 def test_everything_served_or_aimed_at_is_wanted() -> None:
     """Both what answers now and what shall answer next need their tokenizers."""
     assert {"fox-stable", "next"} == routes([FOX], [FOX]).artifact_ids()

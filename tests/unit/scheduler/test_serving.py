@@ -28,11 +28,11 @@ TARGET_KEY = keys.target(ModelName("m"), Cohort.STABLE)
 SERVING_KEY = keys.serving(ModelName("m"), Cohort.STABLE)
 
 
-def target(revision: int = 1, artifact: ArtifactId = ARTIFACT) -> Target:
+def target(revision: int = 1, artifact: ArtifactId | None = ARTIFACT) -> Target:
     return Target(revision=Revision(revision), artifact_id=artifact, who="w", why="y")
 
 
-def standing(revision: int = 1, artifact: ArtifactId = ARTIFACT) -> Serving:
+def standing(revision: int = 1, artifact: ArtifactId | None = ARTIFACT) -> Serving:
     return Serving(revision=Revision(revision), artifact_id=artifact)
 
 
@@ -75,6 +75,18 @@ def test_what_is_served_already_is_not_written_again() -> None:
 def test_nothing_moves_to_an_older_revision() -> None:
     """A target that lags behind what is served, as seen through a late view, is passed over."""
     assert [] == due(wanted=target(1), now=standing(2, OTHER))
+
+
+def test_what_is_unpublished_is_not_served_again_by_a_late_view() -> None:
+    """Neither is the withdrawn target moved to, nor does the older one come back over the withdrawal."""
+    assert [] == due(wanted=target(2, None), now=standing())
+    assert [] == due(wanted=target(1), now=standing(2, None))
+
+
+def test_what_is_published_after_a_withdrawal_is_served() -> None:
+    """Under its higher revision."""
+    held = [generation(revision=3)]
+    assert [Move(SERVING_KEY, standing(3))] == due(wanted=target(3), now=standing(2, None), held=held)
 
 
 def test_a_rollback_is_a_newer_revision() -> None:

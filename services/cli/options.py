@@ -1,0 +1,45 @@
+"""The options that several commands have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of the local system; the nearest .halogen when not given."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="HALOGEN_ADDRESS",
+        help="The gateway's host:port; that of the local system when not given.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+ModelOption = Annotated[
+    str, typer.Option("--model", help="May be left out when exactly one model is served.")
+]
+CohortOption = Annotated[
+    str, typer.Option("--cohort", help="stable or canary; the server chooses when left out.")
+]
+MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", help="Most tokens to generate.")]
+TemperatureOption = Annotated[float | None, typer.Option("--temperature", help="0 is greedy.")]
+TopKOption = Annotated[
+    int | None, typer.Option("--top-k", help="Keep the k most likely tokens; 0 keeps all.")
+]
+TopPOption = Annotated[float | None, typer.Option("--top-p", help="Keep this much probability.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Makes sampling repeatable.")]
+StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Ends the answer; may be given again.")]
+PublishedCohortOption = Annotated[str, typer.Option("--cohort", help="stable or canary.")]
+WhoOption = Annotated[str, typer.Option("--who", help="For the audit record; the user's name by default.")]
+WhyOption = Annotated[str, typer.Option("--why", help="For the audit record.")]
+ExpectedRevisionOption = Annotated[
+    int | None, typer.Option("--expected-revision", help="Only over this revision of the model.")
+]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", help="Seconds until the request is given up.")
+]
