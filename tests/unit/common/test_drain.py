@@ -174,6 +174,7 @@ async def test_r_e9_the_drain_ends_with_the_last_request() -> None:
     async with Served() as served:
         watch = served.stream("WatchWork")
         await watch.read()
+        served.work.begun.clear()  # the watch has begun, the call has not
         running = served.unary("Run")
         await served.work.begun.wait()
         stopping = await served.refusing()
