@@ -20,6 +20,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from services.common.ids import ArtifactId
+from services.common.readiness import Readiness
+from services.common.rpc.in_flight import InFlight
 
 PREFIX: Final = "halogen_"
 UNKNOWN: Final = "unknown"  # the model of a request that was never routed
@@ -54,19 +56,29 @@ def short(artifact_id: ArtifactId) -> str:
     return artifact_id[:12]
 
 
-def fresh_registry(role: str, build: str) -> CollectorRegistry:
-    """A registry for one process: what the system knows of it, and which build of which role it is.
+def fresh_registry(role: str, build: str, readiness: Readiness, in_flight: InFlight) -> CollectorRegistry:
+    """A registry for one process: what the system knows of it, and what every process of ours tells.
 
     Args:
         role: "gateway", ...
         build: What runs, for example ``halogen/0.1.0``.
+        readiness: Of its server.
+        in_flight: The same.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    info = LiveMetrics(registry)
-    info.gauges("build_info", "Which build this is.", ("role", "build"), lambda: {(role, build): 1})
+    live, ours = LiveMetrics(registry), ("role",)
+    live.gauges("build_info", "Which build this is.", ("role", "build"), lambda: {(role, build): 1})
+    live.gauges("ready", "1 while it can do its work, else 0.", ours, lambda: {(role,): readiness.ready})
+    live.gauges("calls_in_flight", "Calls under way, no watches.", ours, lambda: {(role,): in_flight.count})
+    live.counters(
+        "calls_refused_total",
+        "Calls that came too late: it is stopping.",
+        ours,
+        lambda: {(role,): in_flight.refused},
+    )
     return registry
 
 

@@ -101,7 +101,7 @@ class _Room:
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
         server = RpcServer([SERVICE], self._config.slow_reader_s)
-        registry = fresh_registry(self._config.role, self._build)
+        registry = fresh_registry(self._config.role, self._build, server.readiness, server.in_flight)
         export(registry, self._engine, self._generations, self._build)
         async with Probes(self._config.http_listen, server.readiness, registry) as http:
             await self._serve(server, http.bound, store, stop, started)

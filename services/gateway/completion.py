@@ -22,6 +22,7 @@ from services.common.errors import (
     Unavailable,
 )
 from services.common.ids import TicketId, fresh_id
+from services.common.rpc.in_flight import why_ended
 from services.common.telemetry.attributes import ENGINE_ID, TICKET_ID
 from services.common.telemetry.tracing import span
 from services.gateway import finish_reason
@@ -130,7 +131,7 @@ class Completions:
         try:
             yield
         except BaseException as raised:
-            failure = raised
+            failure = why_ended() or raised
             raise
         finally:
             ended_s, how = time.monotonic(), finish_reason.of(answer, failure, in_time=deadline.allows(0))

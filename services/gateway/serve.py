@@ -42,7 +42,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
     """Serves until `stop` is asked for, then finishes what runs."""
     async with AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s)
-        registry = fresh_registry(config.role, version())
+        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         channels = await scope.enter_async_context(ChannelPool())
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))

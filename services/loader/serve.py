@@ -39,7 +39,8 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     artifacts = ArtifactStore.at(config.store)
     folder = folder_name(artifacts.root)
     places = choose_places(config.only_place, config.weights_dir, config.cache_dir, folder)
-    server, registry = RpcServer([SERVICE], config.slow_reader_s), fresh_registry(config.role, version())
+    server = RpcServer([SERVICE], config.slow_reader_s)
+    registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
     metrics = LoaderMetrics(registry)
     async with (
         Probes(config.http_listen, server.readiness, registry) as http,

@@ -38,7 +38,7 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
     """Serves until `stop` is asked for, then finishes what waits."""
     async with contextlib.AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s)
-        registry = fresh_registry(config.role, version())
+        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         desk = scope.enter_context(TicketDesk(_admission(config)))
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
@@ -30,6 +31,11 @@ class Call:
         self._bound: asyncio.Timeout | None = None
         self._sending = StallTimer(slow_reader_s, lambda: self.end(_slow_reader(slow_reader_s)))
 
+    @property
+    def why_ended(self) -> HalogenError | None:
+        """The reason of `end`; None where nobody has called it."""
+        return self._why
+
     def end(self, why: HalogenError) -> None:
         """Makes `under_way` raise `why` at once; the first reason counts."""
         self._why = self._why or why
@@ -39,6 +45,7 @@ class Call:
     @contextlib.asynccontextmanager
     async def under_way(self) -> AsyncIterator[None]:
         """The scope of the call's work; raises the reason when the call is ended in it."""
+        token = _served.set(self)
         try:
             async with asyncio.timeout(None) as self._bound:
                 yield
@@ -49,6 +56,7 @@ class Call:
         finally:
             self._bound = None
             self._sending.close()
+            _served.reset(token)
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
@@ -60,6 +68,18 @@ class Call:
             self._sending.rest()
 
 
+_served: contextvars.ContextVar[Call | None] = contextvars.ContextVar("served", default=None)
+
+
+def why_ended() -> HalogenError | None:
+    """Why the server ends the call that it serves here; None where the server does not end it.
+
+    What is cancelled within a call sees by it who has left: the caller, or we.
+    """
+    call = _served.get()
+    return call.why_ended if call else None
+
+
 class InFlight:
     """Keeps calls by scope, so that no exit path can forget to count down.
 
@@ -68,6 +88,7 @@ class InFlight:
 
     Attributes:
         refusing: Set once new work is refused.
+        refused: How many calls have been.
     """
 
     def __init__(self, slow_reader_s: float = SLOW_READER_S) -> None:
@@ -75,6 +96,7 @@ class InFlight:
         self._calls: set[Call] = set()
         self._count = 0
         self.refusing = asyncio.Event()
+        self.refused = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._gone = asyncio.Event()
@@ -106,6 +128,7 @@ class InFlight:
     def check(self, call: Call) -> None:
         """Raises Unavailable (STOPPING) when `call` may not begin."""
         if self.refusing.is_set() and not (call.is_watch or call.name in _ALWAYS):
+            self.refused += 1
             raise stopping()
 
     def end_all(self, why: HalogenError) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.common.errors import Unavailable
 from services.common.metrics import fresh_registry
 from services.common.probes import Probes
 from services.common.readiness import Readiness
 from services.common.rpc.address import Address
+from services.common.rpc.in_flight import InFlight
 from tests.scrape import get, scrape
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -22,7 +24,8 @@ LOOPBACK = Address("127.0.0.1", 0)
 @pytest.fixture
 async def probes() -> AsyncIterator[tuple[Readiness, str]]:
     readiness = Readiness()
-    async with Probes(LOOPBACK, readiness, fresh_registry("engine", "build/1")) as probes:
+    registry = fresh_registry("engine", "build/1", readiness, InFlight())
+    async with Probes(LOOPBACK, readiness, registry) as probes:
         yield readiness, str(probes.bound)
 
 
@@ -55,9 +58,14 @@ async def test_readyz_follows_readiness(probes: tuple[Readiness, str]) -> None:
     assert [200, 503, 200] == statuses
 
 
-async def test_metrics_say_which_build_it_is(probes: tuple[Readiness, str]) -> None:
+async def test_metrics_say_which_build_it_is_and_whether_it_is_ready(
+    probes: tuple[Readiness, str],
+) -> None:
     """Beside what the system knows of the process."""
     told = await scrape(probes[1])
+    assert 0 == told.value("halogen_ready", role="engine")
+    probes[0].set("")
+    assert 1 == (await scrape(probes[1])).value("halogen_ready", role="engine")
     assert 1 == told.value("halogen_build_info", role="engine", build="build/1")
     assert {"process_cpu_seconds_total", "process_resident_memory_bytes"} <= told.names
 
@@ -76,5 +84,5 @@ async def test_open_metrics_are_given_to_who_asks_for_them(probes: tuple[Readine
 async def test_a_taken_port_is_said_in_words(probes: tuple[Readiness, str]) -> None:
     """The message names the flag."""
     with pytest.raises(Unavailable, match="--http-listen"):
-        async with Probes(Address.parse(probes[1]), Readiness(), fresh_registry("engine", "build/1")):
+        async with Probes(Address.parse(probes[1]), Readiness(), CollectorRegistry()):
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -15,8 +16,10 @@ from services.common.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    Unavailable,
 )
 from services.common.ids import ModelName, RequestId
+from services.common.rpc.in_flight import Call
 from services.gateway.request import TextPrompt
 from tests.scrape import Scrape, read
 from tests.unit.gateway.flow.conftest import MODEL, Flow
@@ -89,6 +92,27 @@ async def test_who_leaves_is_counted(flow: Flow) -> None:
     await anext(stream)
     await stream.aclose()
     assert {"cancelled": 1} == ended(flow)
+
+
+@pytest.mark.parametrize(
+    ("why", "expected"),
+    [
+        (Overloaded("slow", reason="SLOW_READER"), "slow_reader"),
+        (Unavailable("over", reason="STOPPING"), "error"),
+    ],
+)
+async def test_a_call_that_we_end_is_not_counted_as_left(
+    flow: Flow, why: HalogenError, expected: str
+) -> None:
+    """The server cancels the call, as it does when the caller leaves; the reason tells the two apart."""
+    call = Call("/halogen.v1.InferenceService/Chat", slow_reader_s=30)
+    flow.engines.scripts.append([await flow.says("there"), asyncio.Event()])
+    with contextlib.suppress(type(why)):
+        async with call.under_way(), contextlib.aclosing(flow.stream()) as stream:
+            await anext(stream)
+            call.end(why)
+            await anext(stream)
+    assert {expected: 1} == ended(flow)
 
 
 async def test_an_abort_is_counted_once_however_often_it_is_asked_for(flow: Flow) -> None:
