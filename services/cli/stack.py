@@ -41,7 +41,7 @@ def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[
         "loader": ["--store", str(home.store)],
         "engine": ["--loader", addresses.loader, "--ticket-key-file", key],
         "scheduler": ["--ticket-key-file", key],
-        "gateway": ["--scheduler", addresses.scheduler, "--loader", addresses.loader],
+        "gateway": [],
     }
     etcd_port = int(addresses.etcd.rpartition(":")[2])
     etcd = embedded_etcd.command(home.etcd_data, etcd_port, ports.choose(etcd_port + 1))

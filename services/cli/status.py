@@ -32,7 +32,7 @@ def _numbers(value: Any) -> Any:
     """Revisions as numbers: proto3's JSON writes 64-bit integers as text."""
     match value:
         case dict():
-            return {k: int(v) if k.endswith("revision") else _numbers(v) for k, v in value.items()}
+            return {k: int(v) if k.endswith(("revision", "term")) else _numbers(v) for k, v in value.items()}
         case list():
             return [_numbers(each) for each in value]
     return value
@@ -65,6 +65,8 @@ def _processes(status: pb.Status) -> Table:
 def _held(process: pb.ProcessStatus) -> list[str]:
     lines = [_generation(generation) for generation in process.generations]
     lines += [artifact_id[:12] for artifact_id in process.artifact_ids]
+    if process.role == "scheduler":
+        lines.append(f"leads, term {process.term}" if process.term else "stands by")
     return [*lines, process.placement] if process.placement else lines
 
 

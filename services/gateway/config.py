@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from services.common.config import CommaSeparated, HostPort, ProcessConfig
+from services.common.config import HostPort, ProcessConfig
 from services.common.rpc.address import Address
 from services.gateway.completion import Limits
-
-
-def _addresses(value: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(str(Address.parse(part)) for part in value)
 
 
 class GatewayConfig(ProcessConfig):
@@ -22,12 +18,6 @@ class GatewayConfig(ProcessConfig):
 
     listen: HostPort = Field(
         Address("127.0.0.1", 50051), description="host:port to bind; port 0 takes a free one"
-    )
-    scheduler: HostPort = Field(Address("127.0.0.1", 50052), description="host:port of the scheduler")
-    loader: Annotated[CommaSeparated, AfterValidator(_addresses)] = Field(
-        ("127.0.0.1:50054",),
-        min_length=1,
-        description="host:port of loaders, comma-separated; asked in this order",
     )
     default_max_tokens: int = Field(
         512, ge=1, description="longest answer, in tokens, when a request does not say"

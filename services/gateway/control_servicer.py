@@ -131,6 +131,7 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
         artifact_ids=getattr(record, "artifact_ids", ()),
         placement=getattr(record, "placement", ""),
         http_address=record.http_address,
+        term=getattr(record, "term", 0),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -12,6 +12,7 @@ from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
+from services.gateway.loaders import Loaders
 from services.gateway.peer_failure import peer_failure
 from services.gateway.text_model import OPTIONAL_FILES, REQUIRED_FILES
 
@@ -27,12 +28,12 @@ class LoaderFiles:
 
     Args:
         channels: Kept by the process.
-        loaders: host:port of each, at least one.
+        loaders: Where they are.
     """
 
-    def __init__(self, channels: ChannelPool, loaders: Sequence[str]) -> None:
+    def __init__(self, channels: ChannelPool, loaders: Loaders) -> None:
         self._channels = channels
-        self._loaders = list(loaders)
+        self._loaders = loaders
 
     async def read(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
         """The files that a text model is made of; the optional ones only if the artifact has them.
@@ -40,14 +41,14 @@ class LoaderFiles:
         Raises:
             HalogenError: What the last loader asked had against it.
         """
-        failure: HalogenError = Unavailable("no loader is configured; give --loader")
-        for loader in tuple(self._loaders):
+        failure: HalogenError = Unavailable("no loader is registered; start one", retry_after_s=1.0)
+        for loader in self._loaders.addresses:
             try:
                 files = await self._read_from(loader, artifact_id)
             except HalogenError as refusal:
                 failure = refusal
             else:
-                self._loaders.sort(key=lambda address: address != loader)
+                self._loaders.prefer(loader)
                 return files
         raise failure
 

@@ -13,7 +13,7 @@ from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
-from services.common.registry.records import GatewayRecord, Serving, Target
+from services.common.registry.records import GatewayRecord, LeaderRecord, LoaderRecord, Serving, Target
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
 from services.common.registry.view import View
@@ -25,7 +25,9 @@ from services.gateway.config import GatewayConfig
 from services.gateway.control import Control
 from services.gateway.control_servicer import ControlServicer
 from services.gateway.engine_client import EngineClients
+from services.gateway.leader import Leaders
 from services.gateway.loader_client import LoaderFiles
+from services.gateway.loaders import Loaders
 from services.gateway.metrics import GatewayMetrics, export_live
 from services.gateway.running import Running
 from services.gateway.scheduler_client import SchedulerClient
@@ -47,10 +49,13 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         channels = await scope.enter_async_context(ChannelPool())
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
         serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
-        files = LoaderFiles(channels, config.loader)
+        loader_records = await scope.enter_async_context(View(store, keys.LOADERS, LoaderRecord))
+        leader_records = await scope.enter_async_context(View(store, keys.LEADER, LeaderRecord))
+        loaders = Loaders(loader_records)
+        files = LoaderFiles(channels, loaders)
         catalog = Catalog(targets, serving, files, TextModelReader(config.max_prompt_bytes))
         await scope.enter_async_context(background(catalog.follow()))
-        scheduler = SchedulerClient(channels.get(str(config.scheduler)))
+        scheduler = SchedulerClient(channels, Leaders(leader_records))
         returns = await scope.enter_async_context(TicketReturns(scheduler))
         running, metrics = Running(), GatewayMetrics(registry)
         export_live(
@@ -71,8 +76,8 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
             InferenceServicer(completions, catalog, running, metrics), server.grpc_server
         )
-        views = await scope.enter_async_context(StatusViews(store, targets, serving))
-        control = Control(store, LoaderVerifier(channels, config.loader).verify)
+        views = await scope.enter_async_context(StatusViews(store, targets, serving, loader_records))
+        control = Control(store, LoaderVerifier(channels, loaders).verify)
         control_pb2_grpc.add_ControlServiceServicer_to_server(
             ControlServicer(control, views), server.grpc_server
         )

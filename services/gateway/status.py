@@ -41,20 +41,21 @@ class StatusViews:
         store: The registry.
         targets: The gateway's own mirror of targets/, shared.
         serving: The same for serving/.
+        loaders: The same for loaders/.
     """
 
-    def __init__(self, store: Store, targets: View[Target], serving: View[Serving]) -> None:
-        self._targets, self._serving = targets, serving
+    def __init__(
+        self, store: Store, targets: View[Target], serving: View[Serving], loaders: View[LoaderRecord]
+    ) -> None:
+        self._targets, self._serving, self._loaders = targets, serving, loaders
         self._artifacts = View(store, keys.ARTIFACTS, ArtifactRecord)
         self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
         self._schedulers = View(store, keys.SCHEDULERS, SchedulerRecord)
-        self._loaders = View(store, keys.LOADERS, LoaderRecord)
         self._engines = View(store, keys.ENGINES, EngineRecord)
         self._own: tuple[View[Any], ...] = (
             self._artifacts,
             self._gateways,
             self._schedulers,
-            self._loaders,
             self._engines,
         )
         self._scope = AsyncExitStack()
@@ -90,7 +91,7 @@ class StatusViews:
     async def changes(self) -> AsyncGenerator[Status, None]:
         """A reading at once, and another after every change, coalesced."""
         changed = asyncio.Event()
-        views: tuple[View[Any], ...] = (self._targets, self._serving, *self._own)
+        views: tuple[View[Any], ...] = (self._targets, self._serving, self._loaders, *self._own)
         async with AsyncExitStack() as scope:
             for view in views:
                 await scope.enter_async_context(background(_pump(view.changes(), changed)))

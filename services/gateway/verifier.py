@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import grpc
@@ -15,16 +16,18 @@ from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
 from services.common.rpc.status import from_rpc_error
 from services.gateway.control import Verified
+from services.gateway.loaders import Loaders
 
 _CONNECT_S: Final = 2.0
+_PATIENCE_S: Final = 15.0  # for a loader that is just starting
 
 
 class LoaderVerifier:
     """Asks the first of `loaders` that answers."""
 
-    def __init__(self, channels: ChannelPool, loaders: Sequence[str]) -> None:
+    def __init__(self, channels: ChannelPool, loaders: Loaders) -> None:
         self._channels = channels
-        self._loaders = tuple(loaders)
+        self._loaders = loaders
 
     async def verify(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
         """Yields the progress until every byte is verified; raises CorruptData when one is wrong."""
@@ -40,13 +43,22 @@ class LoaderVerifier:
             call.cancel()
 
     async def _first_ready(self) -> str:
-        for address in self._loaders:
-            try:
-                await asyncio.wait_for(self._channels.get(address).channel_ready(), _CONNECT_S)
-            except TimeoutError:
-                continue
-            return address
-        raise Unavailable(
-            f"no loader answers at {', '.join(self._loaders)}; start one, or correct --loader",
-            retry_after_s=1.0,
-        )
+        """Looks again whenever a loader registers, for a while."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S), contextlib.aclosing(self._loaders.changes()) as changes:
+                while True:
+                    await anext(changes)
+                    for address in self._loaders.addresses:
+                        if await self._answers(address):
+                            return address
+        except TimeoutError:
+            raise Unavailable(
+                "no loader answers; start one: halogen status shows them", retry_after_s=1.0
+            ) from None
+
+    async def _answers(self, address: str) -> bool:
+        try:
+            await asyncio.wait_for(self._channels.get(address).channel_ready(), _CONNECT_S)
+        except TimeoutError:
+            return False
+        return True

@@ -10,7 +10,7 @@ from services.common.ticket import Ticket
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.fleet import Fleet
 from services.scheduler.placement import place
-from services.scheduler.refusal import RETRY_AFTER_S, refusal
+from services.scheduler.refusal import RETRY_AFTER_S, not_leader, refusal
 from services.scheduler.request import TicketRequest
 
 
@@ -21,12 +21,10 @@ class Limits:
     Attributes:
         unstarted_tokens: Usual bound, for each engine, on prompt tokens granted whose prefill has not begun.
         ticket_ttl_ns: How long a ticket may wait to be redeemed.
-        term: Leadership term in which tickets are granted.
     """
 
     unstarted_tokens: int
     ticket_ttl_ns: int
-    term: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +48,8 @@ class Refusal:
 class Admission:
     """Decides; whoever calls it brings the time and carries the answers.
 
+    It grants only while it leads, in the term it was given: on standby the fleet is followed, and nobody waits.
+
     Args:
         fleet: The engines, kept up to date by their owner.
         queue: The requests that wait.
@@ -60,15 +60,33 @@ class Admission:
         self.fleet = fleet
         self.queue = queue
         self._limits = limits
+        self._term: int | None = None
+
+    @property
+    def term(self) -> int | None:
+        """The leadership term in which tickets are granted; None on standby."""
+        return self._term
+
+    def lead(self, term: int) -> None:
+        """Grants in `term` from now on; those who wait keep their turns."""
+        self._term = term
+
+    def stand_by(self) -> list[Refusal]:
+        """Grants no more, and takes out all who wait: the next leader has their turn to give."""
+        self._term = None
+        refused = [Refusal(request, not_leader()) for request in self.queue]
+        return self._take_out(refused)
 
     def admit(self, request: TicketRequest, now_ns: int) -> Grant | None:
         """Grants at once, or queues and returns None.
 
         Raises:
             InvalidRequest: It could never be granted.
-            Unavailable: No engine has its artifact.
+            Unavailable: No engine has its artifact, or another scheduler leads.
             Overloaded: It would have to wait, and the queue is full.
         """
+        if self._term is None:
+            raise not_leader()
         if error := refusal(request, tuple(self.fleet)):
             raise error
         if not self.queue.is_waited_for(request.artifact_id) and (grant := self._grant(request, now_ns)):
@@ -93,10 +111,9 @@ class Admission:
     def refuse(self) -> list[Refusal]:
         """Takes out those whom the engines there are now can never serve; to be asked when engines change."""
         engines = tuple(self.fleet)
-        refused = [Refusal(request, error) for request in self.queue if (error := refusal(request, engines))]
-        for each in refused:
-            self.queue.remove(each.request)
-        return refused
+        return self._take_out(
+            [Refusal(request, error) for request in self.queue if (error := refusal(request, engines))]
+        )
 
     def withdraw(self, request: TicketRequest) -> bool:
         """Takes out one that no longer wants to wait; tells whether it did."""
@@ -108,7 +125,13 @@ class Admission:
             engine.ledger.check()
         self.queue.check()
 
+    def _take_out(self, refused: list[Refusal]) -> list[Refusal]:
+        for each in refused:
+            self.queue.remove(each.request)
+        return refused
+
     def _grant(self, request: TicketRequest, now_ns: int) -> Grant | None:
+        assert self._term is not None  # on standby nobody waits
         placement = place(request, self.fleet, self._limits.unstarted_tokens)
         if placement is None:
             return None
@@ -118,7 +141,7 @@ class Admission:
             engine_instance_id=engine.instance_id,
             artifact_id=request.artifact_id,
             reserved_bytes=placement.reserved_bytes,
-            term=self._limits.term,
+            term=self._term,
             expire_time_ns=now_ns + self._limits.ticket_ttl_ns,
         )
         engine.grant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
@@ -12,8 +12,6 @@ from services.common.rpc.address import Address
 from services.common.ticket import TicketSigner
 from services.scheduler.admission import Limits
 from services.scheduler.watermark import Bounds
-
-TERM: Final = 1  # a lone scheduler leads for ever
 
 
 def _readable_key(path: Path) -> Path:
@@ -34,6 +32,9 @@ class SchedulerConfig(ProcessConfig):
     )
     ticket_ttl_s: float = Field(
         10.0, gt=0, le=300, description="seconds within which a ticket must be redeemed"
+    )
+    election_ttl_s: int = Field(
+        5, ge=2, le=300, description="seconds after which a silent leader is replaced by another scheduler"
     )
     queue_requests: int = Field(1024, ge=0, description="most requests that may wait for a ticket")
     queue_prompt_tokens: int = Field(
@@ -73,5 +74,4 @@ class SchedulerConfig(ProcessConfig):
         return Limits(
             unstarted_tokens=self.unstarted_prefill_tokens,
             ticket_ttl_ns=int(self.ticket_ttl_s * 1e9),
-            term=TERM,
         )

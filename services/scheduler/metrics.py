@@ -64,13 +64,12 @@ _OF_ENGINE: Final[tuple[tuple[str, str, Callable[[EngineInstance], float]], ...]
 )
 
 
-def export_live(registry: CollectorRegistry, admission: Admission, term: Callable[[], int]) -> None:
+def export_live(registry: CollectorRegistry, admission: Admission) -> None:
     """Makes the queue, the ledgers and the leadership part of `registry`.
 
     Args:
         registry: Where they are collected.
-        admission: Holds the queue and the fleet.
-        term: In which it leads; 0 while it does not.
+        admission: Holds the queue and the fleet, and knows whether it leads.
     """
     live = LiveMetrics(registry)
     queue, fleet = admission.queue, admission.fleet
@@ -80,8 +79,10 @@ def export_live(registry: CollectorRegistry, admission: Admission, term: Callabl
     live.gauges("engines", "Known engines, by contact.", ("contact",), lambda: _contacts(fleet))
     for name, what, read in _OF_ENGINE:
         live.gauges(name, what, ("engine",), _each(fleet, read))
-    live.gauge("scheduler_leads", "1 while this scheduler leads, else 0.", lambda: int(term() > 0))
-    live.gauge("scheduler_term", "The term in which this scheduler leads; 0 while it does not.", term)
+    live.gauge(
+        "scheduler_leads", "1 while this scheduler leads, else 0.", lambda: int(admission.term is not None)
+    )
+    live.gauge("scheduler_term", "Its term while it leads, else 0.", lambda: admission.term or 0)
 
 
 def _each(fleet: Iterable[EngineInstance], read: Callable[[EngineInstance], float]) -> Callable[[], Readings]:

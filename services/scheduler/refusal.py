@@ -12,6 +12,7 @@ from services.scheduler.placement import possible
 from services.scheduler.request import TicketRequest
 
 RETRY_AFTER_S: Final = 1.0
+_NEXT_LEADER_S: Final = 0.1
 
 
 def refusal(request: TicketRequest, engines: Collection[EngineInstance]) -> HalogenError | None:
@@ -34,6 +35,15 @@ def refusal(request: TicketRequest, engines: Collection[EngineInstance]) -> Halo
     if request.prompt_tokens + request.max_tokens > longest:
         return _context_exceeded(request, longest)
     return _too_large(request, found)
+
+
+def not_leader() -> Unavailable:
+    """What everybody is told while another scheduler leads, or none does yet."""
+    return Unavailable(
+        "this scheduler does not lead; ask the one that the registry names, or try again shortly",
+        reason="NOT_LEADER",
+        retry_after_s=_NEXT_LEADER_S,
+    )
 
 
 def _no_engine(request: TicketRequest, engines: Collection[EngineInstance]) -> Unavailable:

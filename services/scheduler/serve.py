@@ -22,9 +22,10 @@ from services.common.rpc.server import RpcServer
 from services.common.ticket import TicketSigner
 from services.scheduler.admission import Admission
 from services.scheduler.admission_queue import AdmissionQueue
-from services.scheduler.config import TERM, SchedulerConfig
+from services.scheduler.config import SchedulerConfig
 from services.scheduler.engines import Engines
 from services.scheduler.fleet import Fleet
+from services.scheduler.leadership import Leadership
 from services.scheduler.metrics import SchedulerMetrics, export_live
 from services.scheduler.occupancy_client import watch_occupancy
 from services.scheduler.servicer import SchedulerServicer
@@ -33,9 +34,11 @@ from services.scheduler.ticket_desk import TicketDesk
 
 SERVICES: Final = ("halogen.v1.SchedulerService",)
 
+Views = Iterable[View[Any]]
+
 
 async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Started) -> None:
-    """Serves until `stop` is asked for, then finishes what waits."""
+    """Serves until `stop` is asked for; resigns first, so that another leads while this one finishes."""
     async with contextlib.AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s)
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
@@ -47,20 +50,21 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
         engines = Engines(records, desk.admission.fleet, watch_occupancy, desk.settle)
         await scope.enter_async_context(background(engines.follow()))
-        writer = ServingWriter(store, targets=targets, serving=serving, engines=records, gateways=gateways)
-        await scope.enter_async_context(background(writer.follow()))
-        export_live(registry, desk.admission, lambda: TERM)
+        export_live(registry, desk.admission)
         signer = TicketSigner.from_file(config.ticket_key_file)
         servicer = SchedulerServicer(desk, signer, SchedulerMetrics(registry))
         scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
-        record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)), term=TERM)
-        key = keys.scheduler(record.id)
-        await scope.enter_async_context(Registration(store, key, config.lease_ttl_s, record))
+        record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
+        registration = Registration(store, keys.scheduler(record.id), config.lease_ttl_s, record)
+        await scope.enter_async_context(registration)
         views = (targets, serving, gateways, records)
         await scope.enter_async_context(background(_report(engines, desk, server, views)))
-        scope.callback(server.readiness.end)  # first of all, while the record is withdrawn
+        writer = ServingWriter(store, targets=targets, serving=serving, engines=records, gateways=gateways)
+        leadership = Leadership(desk, writer, registration)
+        await scope.enter_async_context(background(_seek(leadership, store, config, engines, views)))
+        scope.callback(server.readiness.end)  # first of all; then it resigns, and its record is withdrawn
         started(bound)
         await stop.wait()
 
@@ -70,10 +74,25 @@ def _admission(config: SchedulerConfig) -> Admission:
     return Admission(Fleet(config.bounds), queue, config.limits)
 
 
-async def _report(engines: Engines, desk: TicketDesk, server: RpcServer, views: Iterable[View[Any]]) -> None:
-    """Tells health clients whether the registry has been read and there is an engine to grant on."""
-    for view in views:
-        await view.synced()
+async def _seek(
+    leadership: Leadership, store: Store, config: SchedulerConfig, engines: Engines, views: Views
+) -> None:
+    """Stands for election as soon as this scheduler could do the work."""
+    await _warm(engines, views)
+    await leadership.seek(store, config.election_ttl_s)
+
+
+async def _report(engines: Engines, desk: TicketDesk, server: RpcServer, views: Views) -> None:
+    """Tells health clients whether this scheduler could lead: the registry is read, and an engine is heard."""
+    await _warm(engines, views)
     async with contextlib.aclosing(engines.changes()) as changes:
         async for _ in changes:
             server.readiness.set("" if desk.admission.fleet.is_heard else "no engine is heard")
+
+
+async def _warm(engines: Engines, views: Views) -> None:
+    """Returns when the registry has been read, and the engines that it names are being listened to."""
+    for view in views:
+        await view.synced()
+    async with contextlib.aclosing(engines.changes()) as changes:
+        await anext(changes)

@@ -1,4 +1,4 @@
-"""Moves cohorts on to their targets in the registry, as `serving` decides."""
+"""Moves cohorts on to their targets in the registry, as `serving` decides: the leader's work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ log = structlog.get_logger()
 
 
 class ServingWriter:
-    """Writes serving/ whenever the views say that a cohort may move.
+    """Writes serving/ whenever the views say that a cohort may move and this scheduler leads.
+
+    What a leader that has just been replaced still writes does no harm: it compares, and only ever moves on.
 
     Args:
         store: The registry.
@@ -48,9 +50,19 @@ class ServingWriter:
         self._gateways = gateways
         self._views: Final[tuple[View[Any], ...]] = (targets, serving, engines, gateways)
         self._pulse = Pulse()
+        self._leads = False
+
+    def lead(self) -> None:
+        """Writes from now on, beginning with what is due already."""
+        self._leads = True
+        self._pulse.beat()
+
+    def stand_by(self) -> None:
+        """Writes no more."""
+        self._leads = False
 
     async def follow(self) -> None:
-        """Follows for ever; before all views are synced nothing is moved."""
+        """Follows for ever; on standby, and before all views are synced, nothing is moved."""
         async with asyncio.TaskGroup() as group:
             for view in self._views:
                 group.create_task(self._relay(view))
@@ -65,7 +77,7 @@ class ServingWriter:
                 self._pulse.beat()
 
     async def _move_all(self, backoff: Backoff) -> None:
-        if not all(view.is_synced for view in self._views):
+        if not (self._leads and all(view.is_synced for view in self._views)):
             return
         due = moves_due(
             targets=self._targets.records,

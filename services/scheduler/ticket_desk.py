@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,7 +12,7 @@ import structlog
 
 from services.common.errors import AlreadyExists, Cancelled
 from services.common.ids import TicketId
-from services.scheduler.admission import Admission, Grant
+from services.scheduler.admission import Admission, Grant, Refusal
 from services.scheduler.request import TicketRequest
 
 MAX_TOMBSTONES: Final = 4096
@@ -62,12 +62,20 @@ class TicketDesk:
         if self._timer:
             self._timer.cancel()
 
+    def lead(self, term: int) -> None:
+        """Grants in `term` from now on."""
+        self.admission.lead(term)
+
+    def stand_by(self) -> None:
+        """Grants no more, and sends those who wait to the next leader. What was granted stands until it expires."""
+        self._turn_away(self.admission.stand_by())
+
     async def obtain(self, request: TicketRequest) -> Grant:
         """Waits for the request's turn; a caller that is cancelled leaves nothing behind.
 
         Raises:
             InvalidRequest: It could never be granted.
-            Unavailable: No engine has its artifact, or none has any more.
+            Unavailable: No engine has its artifact, or none has any more; or another scheduler leads.
             Overloaded: The queue is full.
             AlreadyExists: Its ticket's id is in use.
             Cancelled: Its ticket was released before it was granted.
@@ -99,10 +107,7 @@ class TicketDesk:
     def settle(self, *, engines_changed: bool = False) -> None:
         """Gives everyone their due after something has changed."""
         if engines_changed:
-            for refused in self.admission.refuse():
-                turn = self._turns[refused.request]
-                if not turn.done():
-                    turn.set_exception(refused.error)
+            self._turn_away(self.admission.refuse())
         for grant in self.admission.decide(self._clock()):
             self._hand_over(grant)
         self._set_timer()
@@ -121,6 +126,12 @@ class TicketDesk:
             raise
         finally:
             del self._turns[request], self._waiting[request.ticket_id]
+
+    def _turn_away(self, refusals: Iterable[Refusal]) -> None:
+        for refused in refusals:
+            turn = self._turns[refused.request]
+            if not turn.done():
+                turn.set_exception(refused.error)
 
     def _hand_over(self, grant: Grant) -> None:
         turn = self._turns[grant.request]

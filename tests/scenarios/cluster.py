@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,23 +35,36 @@ from services.scheduler.serve import serve as serve_scheduler
 
 Settings = Mapping[str, Mapping[str, Any]]  # role to the fields of its configuration
 
+_ROOMS: Mapping[str, tuple[Serve[Any], Callable[..., ProcessConfig]]] = {
+    "loader": (serve_loader, LoaderConfig),
+    "engine": (serve_engine, EngineConfig),
+    "scheduler": (serve_scheduler, SchedulerConfig),
+    "gateway": (serve_gateway, GatewayConfig),
+}
 _START_S = 60.0
 _DRAIN_S = 5.0
 _QUIET: Settings = {"engine": {"threads": 1, "kv_arena_bytes": 64 << 20}}
 
 
 class Cluster(NamedTuple):
-    """Where a running system is reached."""
+    """Where a running system is reached.
+
+    Attributes:
+        pids: Role to process id, as they are now.
+        end: Asks a role to end, as SIGTERM does; its exit status when it has.
+        another: Starts one more process of a role, for the scope, and gives its address; in this process only.
+        registry: The facts; in this process only.
+    """
 
     gateway: str
     scheduler: str
     engine: str
     loader: str
     store: Path
-    pids: Callable[[], Mapping[str, int]]  # role to process id, as they are now
-    end: Callable[
-        [str], Awaitable[int]
-    ]  # asks that role to end, as SIGTERM does; its exit status when it has
+    pids: Callable[[], Mapping[str, int]]
+    end: Callable[[str], Awaitable[int]]
+    another: Callable[..., AbstractAsyncContextManager[str]] | None = None
+    registry: MemoryStore | None = None
 
     def client(self) -> Client:
         return Client(self.gateway)
@@ -77,37 +91,41 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
     """All four rooms in the running loop, started in the order of their calls, ended against it."""
     home, registry = Home(folder / ".halogen"), MemoryStore()
     home.make()
-    key = home.ticket_key()
-    own = {role: {**_QUIET.get(role, {}), **settings.get(role, {})} for role in stack.USUAL_PORTS}
+    key = {"ticket_key_file": home.ticket_key()}
+    needed: dict[str, dict[str, Any]] = {
+        "loader": {"store": str(home.store), "cache_dir": folder / "cache"},
+        "engine": dict(key),
+        "scheduler": dict(key),
+        "gateway": {},
+    }
     base: dict[str, Any] = {"listen": Address("127.0.0.1", 0), "drain_s": _DRAIN_S, "grace_s": 0}
+
+    def serving(role: str, **more: Any) -> AbstractAsyncContextManager[_Room]:
+        serve, config = _ROOMS[role]
+        fields = {**base, **needed[role], **_QUIET.get(role, {}), **settings.get(role, {}), **more}
+        return _serving(serve, config(**fields), registry)
+
+    @contextlib.asynccontextmanager
+    async def another(role: str, **more: Any) -> AsyncIterator[str]:
+        async with serving(role, **more) as room:
+            yield room.address
+
     async with contextlib.AsyncExitStack() as scope:
         rooms: dict[str, _Room] = {}
-
-        async def start(serve: Serve[Any], config: ProcessConfig) -> str:
-            room = await scope.enter_async_context(_serving(serve, config, registry))
-            rooms[config.role] = room
-            return room.address
 
         async def end(role: str) -> int:
             rooms[role].stop.ask("the test ends it")
             await asyncio.shield(rooms[role].running)
             return 0
 
-        loader = await start(
-            serve_loader,
-            LoaderConfig(**base, store=str(home.store), cache_dir=folder / "cache", **own["loader"]),
+        for role in _ROOMS:
+            rooms[role] = await scope.enter_async_context(serving(role))
+            needed["engine"]["loader"] = rooms["loader"].address
+        addresses = {role: room.address for role, room in rooms.items()}
+        pids = dict.fromkeys(_ROOMS, os.getpid())
+        yield Cluster(
+            **addresses, store=home.store, pids=lambda: pids, end=end, another=another, registry=registry
         )
-        engine = await start(
-            serve_engine, EngineConfig(**base, loader=loader, ticket_key_file=key, **own["engine"])
-        )
-        scheduler = await start(
-            serve_scheduler, SchedulerConfig(**base, ticket_key_file=key, **own["scheduler"])
-        )
-        gateway = await start(
-            serve_gateway, GatewayConfig(**base, scheduler=scheduler, loader=loader, **own["gateway"])
-        )
-        pids = dict.fromkeys(own, os.getpid())
-        yield Cluster(gateway, scheduler, engine, loader, home.store, lambda: pids, end)
 
 
 class _Room(NamedTuple):

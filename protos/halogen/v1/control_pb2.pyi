@@ -145,7 +145,7 @@ class GenerationStatus(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "http_address")
+    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class ProcessStatus(_message.Message):
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_IDS_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     role: str
     id: str
@@ -165,8 +166,9 @@ class ProcessStatus(_message.Message):
     generations: _containers.RepeatedCompositeFieldContainer[GenerationStatus]
     artifact_ids: _containers.RepeatedScalarFieldContainer[str]
     placement: str
+    term: int
     http_address: str
-    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., http_address: _Optional[str] = ...) -> None: ...
+    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ...) -> None: ...
 
 class ArtifactStatus(_message.Message):
     __slots__ = ("model", "artifact_id", "state", "reason")

@@ -160,9 +160,11 @@ def admission(
     unstarted_tokens: int = 4096,
     ttl_ns: int = TTL_NS,
 ) -> Admission:
-    """An admission without engines."""
-    return Admission(
+    """An admission without engines, of a scheduler that leads."""
+    made = Admission(
         Fleet(BOUNDS),
         AdmissionQueue(max_requests=max_requests, max_prompt_tokens=max_prompt_tokens),
-        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns, term=1),
+        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns),
     )
+    made.lead(1)
+    return made

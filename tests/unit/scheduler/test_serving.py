@@ -145,6 +145,7 @@ async def writing(store: MemoryStore) -> AsyncIterator[View[Serving]]:
         View(store, keys.GATEWAYS, GatewayRecord) as gateways,
     ):
         writer = ServingWriter(store, targets=targets, serving=serving, engines=engines, gateways=gateways)
+        writer.lead()
         async with background(writer.follow()):
             yield serving
 

@@ -23,11 +23,11 @@ from services.common.errors import (
     HalogenError,
     NotFound,
 )
-from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
 from services.common.lifecycle import Stop
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import Serving, Target
+from services.common.registry.records import LeaderRecord, LoaderRecord, Serving, Target
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.server import RpcServer
@@ -52,6 +52,8 @@ class Peers(
         self.address = ""
         self.script: list[Step] = []
         self.refusal: HalogenError | None = None
+        self.frozen = False
+        self.granting = asyncio.Event()
         self.asked: list[engine_pb2.GenerateTokensRequest] = []
         self.sent = 0
         self.engine_left = asyncio.Event()
@@ -69,6 +71,9 @@ class Peers(
     async def GrantTicket(  # noqa: N802  # gRPC's name
         self, request: scheduler_pb2.GrantTicketRequest, context: Any
     ) -> scheduler_pb2.GrantTicketResponse:
+        self.granting.set()
+        if self.frozen:
+            await asyncio.Event().wait()
         if self.refusal:
             raise self.refusal
         ticket = types_pb2.Ticket(
@@ -127,6 +132,25 @@ class Gateway:
         self.address = ""
         self.client = Client("")
 
+    async def register_peers(self) -> None:
+        """The loader and the leading scheduler are where the registry says."""
+        loader = LoaderRecord(
+            id=ProcessId("loader-a"),
+            instance_id=InstanceId("loader-1"),
+            address=self.peers.address,
+            host="h",
+            start_time="2026-01-01T00:00:00+00:00",
+        )
+        await self.store.put(keys.loader(loader.id), loader.encode())
+        await self.lead(self.peers.address, term=1)
+
+    async def lead(self, address: str, term: int) -> None:
+        """The scheduler at `address` leads from now on."""
+        leader = LeaderRecord(
+            id=ProcessId(f"s{term}"), instance_id=InstanceId(f"s{term}-1"), address=address, term=term
+        )
+        await self.store.put(keys.SCHEDULER_LEADER, leader.encode())
+
     async def publish(self) -> None:
         target = Target(revision=Revision(1), artifact_id=ARTIFACT, who="w", why="y")
         record = Serving(revision=Revision(1), artifact_id=ARTIFACT)
@@ -147,21 +171,32 @@ class Gateway:
             watch.cancel()
 
 
-@pytest.fixture
-async def gateway(stories_files: dict[str, bytes]) -> AsyncIterator[Gateway]:
-    """A gateway that is ready to serve one model."""
-    peers, server = Peers(stories_files), RpcServer([])
+async def start_peers(files: dict[str, bytes]) -> tuple[Peers, RpcServer]:
+    peers, server = Peers(files), RpcServer([])
     loader_pb2_grpc.add_LoaderServiceServicer_to_server(peers, server.grpc_server)
     scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(peers, server.grpc_server)
     engine_pb2_grpc.add_EngineServiceServicer_to_server(peers, server.grpc_server)
-    bound = await server.start(LOOPBACK)
-    peers.address = str(bound)
+    peers.address = str(await server.start(LOOPBACK))
+    return peers, server
+
+
+@pytest.fixture
+async def other(stories_files: dict[str, bytes]) -> AsyncIterator[Peers]:
+    """Another loader, scheduler and engine, not in the registry."""
+    peers, server = await start_peers(stories_files)
+    yield peers
+    await server.stop(0)
+
+
+@pytest.fixture
+async def gateway(stories_files: dict[str, bytes]) -> AsyncIterator[Gateway]:
+    """A gateway that is ready to serve one model."""
+    peers, server = await start_peers(stories_files)
     running = Gateway(peers, server, MemoryStore())
+    await running.register_peers()
     config = GatewayConfig(
         id="gateway-a",
         listen=LOOPBACK,
-        scheduler=bound,
-        loader=(str(bound),),
         drain_s=5,
         grace_s=0,
         max_prompt_bytes=1_000,

@@ -27,9 +27,10 @@ from services.common.registry import keys
 from services.common.registry.records import GatewayRecord
 from services.common.registry.view import View
 from services.common.rpc.client import connect
+from services.gateway import scheduler_client
 
 if TYPE_CHECKING:
-    from tests.unit.gateway.wire.conftest import Gateway
+    from tests.unit.gateway.wire.conftest import Gateway, Peers
 
 ARTIFACT = ArtifactId("a" * 64)
 MODEL, STABLE = ModelName("stories"), Cohort.STABLE
@@ -166,12 +167,69 @@ async def test_an_engine_that_is_ending_is_unavailable(gateway: Gateway) -> None
     assert (1.0, 2) == (caught.value.retry_after_s, len(gateway.peers.asked))
 
 
-async def test_without_a_scheduler_new_work_is_unavailable_at_once(gateway: Gateway) -> None:
-    """Never a hang: the status says when to ask again."""
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits less for another scheduler than a user would."""
+    monkeypatch.setattr(scheduler_client, "PATIENCE_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_without_a_scheduler_new_work_is_unavailable_soon(gateway: Gateway) -> None:
+    """Never a hang: the status says when to ask again, whether the leader is dead or nobody leads at all."""
     await gateway.peer_server.stop(0)
+    for _ in range(2):
+        with pytest.raises(Unavailable) as caught:
+            await gateway.client.generate("a fox").complete()
+        assert ("NOT_LEADER", 0.5) == (caught.value.reason, caught.value.retry_after_s)
+        await gateway.store.delete(keys.SCHEDULER_LEADER)
+
+
+@pytest.mark.parametrize("reason", ["NOT_LEADER", "STOPPING"])
+async def test_the_next_leader_is_asked(gateway: Gateway, other: Peers, reason: str) -> None:
+    """A scheduler that leads no more costs a request nothing but the time until another does."""
+    gateway.peers.refusal = Unavailable("gone", reason=reason)
+    answer = asyncio.ensure_future(gateway.client.generate("a fox").complete())
+    await gateway.peers.granting.wait()
+    await gateway.lead(other.address, term=2)
+    assert FinishReason.LENGTH == (await answer).finish_reason
+    assert 1 == len(other.asked)
+
+
+async def test_a_dead_leader_is_followed_by_the_next(gateway: Gateway, other: Peers) -> None:
+    """The same where its connection is refused."""
+    await gateway.peer_server.stop(0)
+    answer = asyncio.ensure_future(gateway.client.generate("a fox").complete())
+    await asyncio.sleep(0)
+    await gateway.lead(other.address, term=2)
+    assert FinishReason.LENGTH == (await answer).finish_reason
+
+
+async def test_a_frozen_leader_is_left_as_soon_as_another_leads(gateway: Gateway, other: Peers) -> None:
+    """Nobody waits for a scheduler that was replaced while it was silent.
+
+    Fault injection: without SchedulerClient._end_with the answer never comes.
+    """
+    gateway.peers.frozen = True
+    answer = asyncio.ensure_future(gateway.client.generate("a fox").complete())
+    await gateway.peers.granting.wait()
+    await gateway.lead(other.address, term=2)
+    assert FinishReason.LENGTH == (await answer).finish_reason
+    assert 1 == len(other.asked)
+
+
+async def test_a_refusal_that_another_would_give_too_is_not_asked_twice(gateway: Gateway) -> None:
+    """No engine is no engine, whoever is asked."""
+    gateway.peers.refusal = Unavailable("no engine", reason="NO_ENGINE", retry_after_s=1.0)
     with pytest.raises(Unavailable) as caught:
         await gateway.client.generate("a fox").complete()
-    assert caught.value.retry_after_s is not None
+    assert "NO_ENGINE" == caught.value.reason
+
+
+async def test_a_deadline_ends_the_wait_for_a_leader(gateway: Gateway) -> None:
+    """The caller's time is its own."""
+    await gateway.store.delete(keys.SCHEDULER_LEADER)
+    with pytest.raises(DeadlinePassed):
+        await gateway.client.generate("a fox", timeout_s=0.2).complete()
 
 
 @pytest.mark.parametrize(
