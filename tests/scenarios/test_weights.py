@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from services.cli.publish import Published
+from services.common.client import Client
+from services.common.errors import Unavailable
 from tests.scenarios import cluster
 from tests.scenarios.cluster import Cluster
 
+STORY = "Once upon a time"
 Start = Callable[..., Any]
 
 
@@ -42,6 +50,45 @@ async def test_the_engine_uses_the_loaders_own_file(start: Start, three_blocks: 
     assert (0, 1) == (mapping["writable"], mapping["shared"])
     assert (0, 0, 0) == (mapping["Private_Clean"], mapping["Private_Dirty"], mapping["Anonymous"])
     assert size // 1024 - 4096 <= shared == mapping["Rss"]
+
+
+async def test_a_loader_killed_and_replaced_leaves_running_streams_bit_identical(
+    start: Start, stories: dict[str, Path]
+) -> None:
+    """kill -9 of the loader, and another artifact published by the one that takes its place, under load.
+
+    Fault injection: Commons.claim truncates the files that it finds.
+    """
+    system: Cluster = await start("processes")
+    await system.publish("m", stories["stories-v1"])
+    ending = asyncio.Event()
+
+    async def ask(client: Client) -> list[tuple[str, tuple[int, ...]]]:
+        answers: list[tuple[str, tuple[int, ...]]] = []
+        while not ending.is_set():
+            answer = await client.generate(STORY, max_tokens=60, temperature=0, ignore_eos=True).complete()
+            assert answer.provenance is not None
+            answers.append((answer.provenance.artifact_id, answer.token_ids))
+        return answers
+
+    async with Client(system.gateway, max_tries=1) as client, asyncio.TaskGroup() as group:
+        quiet = await client.generate(STORY, max_tokens=60, temperature=0, ignore_eos=True).complete()
+        asking = [group.create_task(ask(client)) for _ in range(4)]
+        loader = system.pids()["loader"]
+        os.kill(loader, signal.SIGKILL)
+        published = await publish_until_taken(system, "m", stories["stories-v2"])
+        ending.set()
+    assert loader != system.pids()["loader"]
+    answers = {answer for task in asking for answer in task.result()}
+    assert [quiet.token_ids] == [tokens for artifact, tokens in answers if artifact != published.artifact_id]
+    assert len(answers) <= 2
+
+
+async def publish_until_taken(system: Cluster, model: str, artifact: Path) -> Published:
+    """Publishes as soon as there is a loader again."""
+    while True:
+        with contextlib.suppress(Unavailable):
+            return await system.publish(model, artifact)
 
 
 async def test_nothing_stays_in_memory_when_the_system_ends(

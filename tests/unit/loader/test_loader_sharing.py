@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.errors import Overloaded
+from services.common.ids import ArtifactId
+from services.loader.directory_place import DirectoryPlace
+from services.loader.metrics import LoaderMetrics
+from services.loader.place import PlaceKind
+from services.loader.preparations import Preparations
 from tests.tiny_checkpoints import make_tiny_artifact
 from tests.unit.loader.children import child_loader
 from tests.unit.loader.disk import flip
@@ -132,3 +141,48 @@ async def test_who_ends_takes_only_what_nobody_else_counts_on(
         assert [stored.manifest.id] == files_in(shm)
         await second.end()
     assert [] == list(shm.iterdir())
+
+
+def room_for(size_bytes: int, directory: Path) -> Callable[[int, int, int], None]:
+    """posix_fallocate on a file system of so many bytes."""
+
+    def allocate(descriptor: int, offset: int, length: int) -> None:
+        if length + sum(path.stat().st_size for path in directory.iterdir()) > size_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.posix_fallocate(descriptor, offset, length)
+
+    return allocate
+
+
+async def prepare(preparations: Preparations, artifact_id: ArtifactId) -> None:
+    async for _ in preparations.prepare(artifact_id):
+        pass
+
+
+async def test_what_one_loader_lets_rest_makes_room_for_another(
+    store: ArtifactStore, shm: Path, tmp_path: Path
+) -> None:
+    """What nobody asks it for lately no loader keeps from the others; what it was just asked for it does.
+
+    Fault injection: Residents.rest_idle does not let go of the holding.
+    """
+    made = [make_tiny_artifact(tmp_path, seed=seed) for seed in range(2)]
+    for folder, _ in made:
+        store.put(folder)
+    (a, b), size_bytes = (manifest.id for _, manifest in made), made[0][1].weights.size_bytes
+    directory = shm / "weights"
+
+    def loader(keep_s: float) -> Preparations:
+        allocate = room_for(size_bytes, directory)
+        place = DirectoryPlace(PlaceKind.TMPFS, directory, allocate=allocate)
+        metrics = LoaderMetrics(CollectorRegistry())
+        return Preparations(store, [place], threads=1, keep_s=keep_s, metrics=metrics)
+
+    async with loader(0) as forgetful, loader(300) as other:
+        await prepare(forgetful, a)
+        await prepare(other, b)
+        assert [b] == files_in(shm)
+        with pytest.raises(Overloaded, match="No space left"):
+            await prepare(forgetful, a)
+        await prepare(forgetful, b)
+        assert [b] == files_in(shm)
