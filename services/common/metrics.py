@@ -82,6 +82,21 @@ def fresh_registry(role: str, build: str, readiness: Readiness, in_flight: InFli
     return registry
 
 
+def snapshot(registry: CollectorRegistry) -> CollectorRegistry:
+    """Everything as it stands now, to be written out in a thread: that takes longer than to read it."""
+    standing = CollectorRegistry()
+    standing.register(_Standing(tuple(registry.collect())))
+    return standing
+
+
+class _Standing(Collector):
+    def __init__(self, families: tuple[Metric, ...]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
 class LiveMetrics:
     """Metrics that are read from live objects whenever they are scraped: nothing sets them, nothing forgets to.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from types import TracebackType
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from services.common.errors import Unavailable
+from services.common.metrics import snapshot
 from services.common.readiness import Readiness
 from services.common.rpc.address import Address
 
@@ -90,7 +92,8 @@ class Probes:
 
     async def _scrape(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
+        body = await asyncio.to_thread(encode, snapshot(self._metrics))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 async def _listen(runner: web.AppRunner, address: Address) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
@@ -60,6 +61,7 @@ class GatewayMetrics:
         self._per_token = histogram(
             "time_per_output_token_seconds", "Between tokens, after the first.", TOKEN_S
         )
+        self._gaps_of = functools.cache(lambda model: self._per_token.labels(*model))  # once for every token
         self._latency = histogram("e2e_request_latency_seconds", "From acceptance to the end.", REQUEST_S)
         self._queue = histogram("request_queue_time_seconds", "Waiting for a ticket.", REQUEST_S)
         self._prefill = histogram(
@@ -86,7 +88,7 @@ class GatewayMetrics:
 
     def token_gap(self, answer: Answer, gap_s: float) -> None:
         """So much time lay between one token and the next."""
-        self._per_token.labels(*_model(answer)).observe(gap_s)
+        self._gaps_of(_model(answer)).observe(gap_s)
 
     def end(self, answer: Answer, finish_reason: str, failure: BaseException | None, now_s: float) -> None:
         """An accepted request has ended; everything about it is observed here, once.
