@@ -50,8 +50,11 @@ def test_signals_in_quick_succession_are_one_wish() -> None:
     assert 0 == process.returncode
 
 
-def test_a_second_signal_later_ends_it_at_once() -> None:
-    """The operator has waited long enough: nothing is finished."""
+def test_r_e7_a_second_signal_later_ends_it_at_once() -> None:
+    """The operator has waited long enough: nothing is finished.
+
+    Fault injection: turns red when Stop.ask does not end the process.
+    """
     with started(repeat_s=0) as process:
         assert process.stdout is not None
         process.send_signal(signal.SIGINT)

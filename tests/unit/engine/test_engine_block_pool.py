@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
@@ -70,6 +72,31 @@ class PoolMachine(RuleBasedStateMachine):
 
 PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestPool = PoolMachine.TestCase
+
+
+def test_s_a11_ten_thousand_random_moves_lose_no_block() -> None:
+    """Submit, grow, abort and finish in any order on 64 blocks: free and used are the total after every move.
+
+    Fault injection: turns red when BlockPool.reserve's close gives back one block less, or one twice.
+    """
+    chance, pool, held = random.Random(11), BlockPool(64 * 64), list[tuple[Reservation, int]]()
+    for _ in range(10_000):
+        blocks = chance.randint(1, 12)
+        if held and (chance.random() < 0.5 or not pool.can_reserve(64, blocks)):
+            reservation, left = held.pop(chance.randrange(len(held)))
+            if left and chance.random() < 0.6:
+                reservation.take()
+                held.append((reservation, left - 1))
+            else:  # finished, or aborted with blocks that it never took
+                reservation.close()
+        elif pool.can_reserve(64, blocks):
+            held.append((pool.reserve(64, blocks), blocks))
+        pool.check()
+        assert sum(reservation.total_bytes for reservation, _ in held) == pool.used_bytes
+        assert 64 * 64 == pool.free_bytes + pool.used_bytes
+    for reservation, _ in held:
+        reservation.close()
+    assert [(0, 64 * 64)] == pool._free
 
 
 def test_an_arena_of_one_block_size_can_be_used_up_to_its_last_whole_block() -> None:

@@ -1,0 +1,97 @@
+"""An engine that freezes gets no more requests, nobody waits for it for ever, and it is used again when it moves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services.common.client import Client
+from services.common.errors import HalogenError, Unavailable
+from services.common.rpc.client import connect
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.conftest import Brake
+
+Start = Callable[..., Any]
+
+PROMPT = [7] * 9
+LONG = 1_500  # tokens: far from done when the first have come
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@contextlib.asynccontextmanager
+async def health_of(address: str, name: str = "") -> AsyncIterator[Any]:
+    """The next status that the server tells, as a function."""
+    async with connect(address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=name))
+
+        async def following() -> int:
+            status: int = (await asyncio.wait_for(watch.read(), 60)).status
+            return status
+
+        yield following
+        watch.cancel()
+
+
+async def test_s_e1_an_engine_whose_step_hangs_is_not_serving_until_it_moves(
+    start: Start, brake: Brake, long_context: Path
+) -> None:
+    """Health flips for the engine and its model@cohort, new work is turned away, and what waited is answered.
+
+    Fault injection: turns red when the engine's room does not hold back on a stall.
+    """
+    system: Cluster = await start("in_process", engine={"step_timeout_s": 0.3})
+    await system.publish("long", long_context)
+    async with (
+        Client(system.gateway, max_tries=1) as client,
+        health_of(system.engine) as engine,
+        health_of(system.engine, "long@stable") as model,
+        client.generate(PROMPT, max_tokens=LONG, ignore_eos=True) as stream,
+    ):
+        assert (SERVING, SERVING) == (await engine(), await model())
+        await anext(aiter(stream))
+        with brake.held():
+            assert (NOT_SERVING, NOT_SERVING) == (await engine(), await model())
+            with pytest.raises(Unavailable):
+                await client.generate(PROMPT, max_tokens=1, timeout_s=30).complete()
+        assert (SERVING, SERVING) == (await engine(), await model())
+        chunks = [chunk async for chunk in stream]
+        assert chunks[-1].usage is not None
+        assert LONG == chunks[-1].usage.completion_tokens
+
+
+async def test_s_e1_a_stopped_process_is_given_up_and_used_again(start: Start, long_context: Path) -> None:
+    """SIGSTOP: its streams end in a status and the scheduler grants nothing on it; after SIGCONT it serves.
+
+    Fault injection: turns red when keepalive is left out of rpc/options.py.
+    """
+    system: Cluster = await start("processes", engine={"lease_ttl_s": 2})
+    await system.publish("long", long_context)
+    pid = system.pids()["engine"]
+    async with Client(system.gateway, max_tries=1) as client:
+        stream = client.generate(PROMPT, max_tokens=LONG, ignore_eos=True)
+        chunks = aiter(stream)
+        await anext(chunks)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(HalogenError):
+                await asyncio.wait_for(_exhaust(chunks), 60)
+            with pytest.raises(Unavailable):
+                await client.generate(PROMPT, max_tokens=1, timeout_s=60).complete()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    async with Client(system.gateway, max_tries=100) as client:
+        assert 1 == len((await client.generate(PROMPT, max_tokens=1, timeout_s=60).complete()).token_ids)
+
+
+async def _exhaust(chunks: AsyncIterator[Any]) -> None:
+    async for _ in chunks:
+        pass
