@@ -147,7 +147,7 @@ async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemorySto
             running.result()
         yield _Room(str(bound.result()), stop, running)
     finally:
-        if not running.done():
+        if not stop._asked.is_set():  # asked twice it would end the tests by force
             stop.ask("test ends")
         await running
 

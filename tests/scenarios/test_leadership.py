@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
-from halogen.v1 import scheduler_pb2
+from halogen.v1 import engine_pb2, scheduler_pb2, types_pb2
+from halogen.v1.engine_pb2_grpc import EngineServiceStub
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from services.common.background import background
 from services.common.client import Client
@@ -19,6 +21,7 @@ from services.common.registry import keys
 from services.common.registry.records import SchedulerRecord
 from services.common.registry.view import View
 from services.common.rpc.client import connect
+from services.common.rpc.status import from_rpc_error
 from services.engine.loaded_model import ModelOnArena
 from services.engine.ragged import Ragged
 from tests.scenarios.cluster import Cluster
@@ -157,3 +160,47 @@ async def test_the_next_leader_knows_every_live_ticket(
                 assert 0 == (await tickets(standby, 0)).promised_bytes
         finally:
             gate.set()
+
+
+async def test_a_ticket_of_a_leader_that_was_replaced_is_refused(
+    start: Start, stories: dict[str, Path]
+) -> None:
+    """What the former leader granted is void once the engine has seen a ticket of the next one.
+
+    Fault injection: without the comparison of terms in TicketGate.redeem the engine answers both.
+    """
+    system: Cluster = await start("in_process")
+    assert system.another is not None
+    published = await system.publish("stories", stories["stories-v1"])
+    async with schedulers(system) as view, system.another("scheduler", id="a") as second:
+        await until(view, "a", leads=False)
+        old = await grant(system.scheduler, published.artifact_id)
+        await system.end("scheduler")
+        await until(view, "a", leads=True)
+        new = await grant(second, published.artifact_id)
+        assert (1, 2) == (old.term, new.term)
+        assert 4 == await redeem(system.engine, new)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await redeem(system.engine, old)
+        assert "TICKET_TERM_OVER" == from_rpc_error(refused.value).reason
+
+
+async def grant(address: str, artifact_id: str) -> types_pb2.Ticket:
+    request = scheduler_pb2.GrantTicketRequest(artifact_id=artifact_id, prompt_tokens=3, max_tokens=4)
+    async with connect(address) as channel:
+        return (await SchedulerServiceStub(channel).GrantTicket(request)).ticket
+
+
+async def redeem(address: str, ticket: types_pb2.Ticket) -> int:
+    """How many tokens come of it."""
+    request = engine_pb2.GenerateTokensRequest(
+        ticket=ticket,
+        request_id=ticket.ticket_id,
+        prompt_token_ids=[1, 2, 3],
+        sampling=types_pb2.SamplingParams(
+            temperature=0, top_k=0, top_p=1, seed=1, max_tokens=4, ignore_eos=True
+        ),
+    )
+    async with connect(address) as channel:
+        call = EngineServiceStub(channel).GenerateTokens(request)
+        return sum([len(message.token_ids) async for message in call])

@@ -166,6 +166,7 @@ async def test_status_shows_what_is_served_where(
         cohort["desired_artifact_id"],
     )
     assert {"gateway", "scheduler", "loader", "engine"} == {each["role"] for each in shown["processes"]}
+    assert [1] == [each["term"] for each in shown["processes"] if each["role"] == "scheduler"]
     [engine] = [each for each in shown["processes"] if each["role"] == "engine"]
     assert (system.engine, "GENERATION_STATE_ACTIVE") == (
         engine["address"],
