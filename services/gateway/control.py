@@ -187,18 +187,18 @@ class Control:
             why=order.why,
             trace_parent=trace_parent(),
         )
-        more = await self._own_part(order, revision, old_artifact_id)
+        part = await self._own_part(order, revision, old_artifact_id)
         conditions = [
             Unchanged(keys.revision(order.model), last.mod_revision if last else 0),
             Unchanged(target_key, old.mod_revision if old else 0),
-            more.condition,
+            *part.conditions,
         ]
         audit = _audit(order, old_artifact_id)
         writes = [
             Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
             Put(target_key, target.encode()),
             Put(keys.audit(order.model, revision), audit.encode()),
-            *more.writes,
+            *part.writes,
         ]
         try:
             applied = await self._store.commit(conditions, writes)
@@ -218,11 +218,10 @@ class Control:
                 f"{order.model}@{order.cohort} is not published; see what is: halogen status",
                 reason="MODEL_NOT_FOUND",
             )
-        key = keys.serving(order.model, order.cohort)
-        standing = await self._store.get(key)
-        withdrawn = Serving(revision=revision, artifact_id=None)
-        condition = Unchanged(key, standing.mod_revision if standing else 0)
-        return _Part(condition, (Put(key, withdrawn.encode()),))
+        withdrawn = Serving(
+            revision=revision, artifact_id=None
+        )  # newer than whatever the scheduler writes now
+        return _Part((), (Put(keys.serving(order.model, order.cohort), withdrawn.encode()),))
 
     async def _ready(self, model: ModelName, artifact_id: ArtifactId) -> _Part:
         """The condition that the artifact stays READY."""
@@ -241,14 +240,14 @@ class Control:
                 reason="ARTIFACT_NOT_READY",
                 metadata={"state": record.state},
             )
-        return _Part(Unchanged(key, entry.mod_revision))
+        return _Part((Unchanged(key, entry.mod_revision),), ())
 
 
 class _Part(NamedTuple):
     """A part of a transaction."""
 
-    condition: Unchanged
-    writes: tuple[Put, ...] = ()
+    conditions: tuple[Unchanged, ...]
+    writes: tuple[Put, ...]
 
 
 class _Standing(NamedTuple):

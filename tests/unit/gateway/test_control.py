@@ -274,9 +274,9 @@ class MovingStore(MemoryStore):
 
 
 async def test_a_publish_that_is_served_in_the_same_moment_is_withdrawn_all_the_same(loader: Loader) -> None:
-    """The scheduler's write comes between: the transaction sees it and is made anew.
+    """The scheduler's write comes between: its revision is older than the withdrawal's.
 
-    Fault injection: Control._own_part does not compare the serving record.
+    Fault injection: Control._own_part writes the serving record only where it has seen one.
     """
     store, made, key = MovingStore(), manifest("a"), keys.serving(MODEL, Cohort.STABLE)
     control = Control(store, loader.verify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import sys
 from asyncio.subprocess import PIPE
@@ -33,10 +34,7 @@ def pipe(tmp_path: Path) -> Path:
 
 
 async def test_one_at_a_time_has_the_turn_and_everybody_gets_it(pipe: Path) -> None:
-    """Whatever the order in which they come, stay and leave; in the end neither pipe nor descriptor is left.
-
-    Fault injection: _try in services/loader/turn.py does not look whether the pipe still has its name.
-    """
+    """Whatever the order in which they come, stay and leave; in the end neither pipe nor descriptor is left."""
     before, holders, most, served = open_descriptors(), 0, 0, 0
 
     async def take(seed: int) -> None:
@@ -57,6 +55,27 @@ async def test_one_at_a_time_has_the_turn_and_everybody_gets_it(pipe: Path) -> N
     assert (1, 160) == (most, served)
     assert not pipe.exists()
     assert before == open_descriptors()
+
+
+async def test_a_turn_that_ends_between_opening_and_locking_is_not_taken(
+    pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pipe has no name any more: a lock on it would keep nobody out.
+
+    Fault injection: _try in services/loader/turn.py does not look whether the pipe still has its name.
+    """
+    original, opened = os.open, []
+
+    def open_as_it_ends(path: Path, flags: int) -> int:
+        opened.append(original(path, flags))
+        if len(opened) == 1:
+            path.unlink()
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", open_as_it_ends)
+    async with turn(pipe):
+        with turn_if_free(pipe) as mine:
+            assert not mine
 
 
 async def test_who_waits_can_be_called_off(pipe: Path) -> None:
