@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from services.common.client import Client
+from services.common.completion import Chunk, FinishReason
 from services.common.errors import InvalidRequest, NotFound
 from services.common.ids import fresh_id
 from tests.scenarios.cluster import Cluster
@@ -75,16 +76,28 @@ async def scrapes_until(system: Cluster, holds: Callable[[Scrapes], bool]) -> Sc
 
 
 @asynccontextmanager
-async def streaming(client: Client, count: int) -> AsyncIterator[list[str]]:
-    """So many long streams that have begun; their request ids."""
-    ids = [fresh_id("test") for _ in range(count)]
-    async with AsyncExitStack() as scope:
-        streams = [
-            await scope.enter_async_context(client.generate(PROMPT, request_id=request_id, **LONG))
-            for request_id in ids
-        ]
-        await asyncio.gather(*(anext(aiter(stream)) for stream in streams))
-        yield ids
+async def begun(client: Client, request_id: str) -> AsyncIterator[AsyncIterator[Chunk]]:
+    """One long stream whose first token has come; leaving the scope early is leaving the gateway."""
+    async with client.generate(PROMPT, request_id=request_id, **LONG) as stream:
+        chunks = aiter(stream)
+        await anext(chunks)
+        yield chunks
+
+
+async def abort_one(client: Client, request_id: str) -> None:
+    """Aborts, and reads to the end: who leaves as well may be counted as having left."""
+    async with begun(client, request_id) as chunks:
+        assert await client.abort(request_id)
+        assert FinishReason.ABORTED == [chunk async for chunk in chunks][-1].finish_reason
+
+
+async def leave_one(client: Client, request_id: str) -> None:
+    async with begun(client, request_id):
+        pass
+
+
+def ids(count: int) -> list[str]:
+    return [fresh_id("test") for _ in range(count)]
 
 
 async def test_s_h1_gauges_are_zero_after_everything_was_aborted(
@@ -97,12 +110,14 @@ async def test_s_h1_gauges_are_zero_after_everything_was_aborted(
     system: Cluster = await start(driver)
     await system.publish("long", long_context)
     async with system.client() as client:
-        async with streaming(client, STREAMS) as ids:
+        async with AsyncExitStack() as scope:
+            running = ids(STREAMS)
+            await asyncio.gather(*(scope.enter_async_context(begun(client, each)) for each in running))
             busy = await scrape_all(system)
             assert 0 < busy.engine.value("halogen_num_requests_running") <= STREAMS
             assert 0 < busy.engine.value("halogen_kv_cache_usage_perc") <= 1
             assert 0 < busy.gateway.value("halogen_requests_in_flight") <= STREAMS
-            await asyncio.gather(*(client.abort(request_id) for request_id in ids))
+            await asyncio.gather(*(client.abort(each) for each in running))
         idle = await scrapes_until(system, lambda scrapes: not any(scrapes.in_use))
     assert (0.0,) * 7 == idle.in_use
 
@@ -120,7 +135,8 @@ async def test_s_h2_every_accepted_request_ends_in_one_terminal_count(
     async with Client(system.gateway, max_tries=1) as client:
         answers = [await client.generate(PROMPT, max_tokens=n, ignore_eos=True).complete() for n in (1, 5, 9)]
         answered = await scrape_all(system)
-        await abort_and_leave(client)
+        await asyncio.gather(*(abort_one(client, each) for each in ids(50)))
+        await asyncio.gather(*(leave_one(client, each) for each in ids(10)))
         for refused in (client.generate(PROMPT, model="nobody"), client.generate(PROMPT, max_tokens=5000)):
             with pytest.raises((NotFound, InvalidRequest)):
                 await refused.complete()
@@ -130,13 +146,6 @@ async def test_s_h2_every_accepted_request_ends_in_one_terminal_count(
     ends = last.gateway.by("halogen_requests_total", "finish_reason")
     assert {"length": 3, "aborted": 50, "cancelled": 10, "rejected": 2} == ends
     assert 65 == last.gateway.value("halogen_requests_accepted_total")
-
-
-async def abort_and_leave(client: Client) -> None:
-    async with streaming(client, 50) as ids:
-        assert all(await asyncio.gather(*(client.abort(request_id) for request_id in ids)))
-    async with streaming(client, 10):
-        pass
 
 
 def check_sums(scrapes: Scrapes) -> None:
