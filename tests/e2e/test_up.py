@@ -105,9 +105,9 @@ def orphans() -> set[str]:
     """Directories of loaders in shared memory that no living process holds, once what is being made is made."""
     found: set[str] = set()
     ends = time.monotonic() + 5
-    while (found := {path.name for path in Path("/dev/shm").glob("halogen-*") if is_orphan(path)}) and (
-        time.monotonic() < ends
-    ):
+    while (
+        found := {path.name for path in Path("/dev/shm").glob("halogen-weights-*") if is_orphan(path)}
+    ) and (time.monotonic() < ends):
         time.sleep(0.1)
     return found
 

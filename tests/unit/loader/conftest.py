@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,5 +41,6 @@ def shm(tmp_path: Path) -> Iterator[Path]:
     path = DEV_SHM / f"halogen-test-{os.getpid()}-{tmp_path.name}"
     path.mkdir()
     yield path
-    assert [] == list(path.iterdir()), "shared memory is left behind"
-    path.rmdir()
+    left = list(path.iterdir())
+    shutil.rmtree(path)
+    assert [] == left, "shared memory is left behind"
