@@ -177,7 +177,10 @@ def publish_command(
     who: WhoOption = "",
     why: WhyOption = "halogen publish",
     expected_revision: ExpectedRevisionOption = None,
-    reverify: Annotated[bool, typer.Option("--reverify", help="Verify a REJECTED artifact again.")] = False,
+    reverify: Annotated[
+        bool,
+        typer.Option("--reverify", help="Replace its files in the store; verify a REJECTED artifact again."),
+    ] = False,
     once: Annotated[
         bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
     ] = False,

@@ -11,10 +11,10 @@ from rich.progress import Progress
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
+from services.cli import delivery
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import ControlClient, Order
 from services.common.checkpoint.artifact_store import ArtifactStore
-from services.common.checkpoint.manifest import Manifest
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
@@ -39,23 +39,34 @@ async def register(
 ) -> str:
     """Copies an artifact into the store and has it verified; returns its id.
 
+    Args:
+        control: The gateway's ControlService.
+        model: The name that clients will use.
+        artifact: The artifact directory.
+        store: Directory or file:// URL that the loaders read.
+        progress: Shows how far it is.
+        reverify: Whether the files take the place of those in the store, and a REJECTED artifact gets another try.
+
     Raises:
-        CommandError: The artifact was found bad.
+        CommandError: The artifact was found bad, or the store cannot be written.
     """
-    artifact_id = await asyncio.to_thread(ArtifactStore.at(store).put, artifact)
-    manifest = (artifact / "manifest.json").read_bytes()
-    bar = progress.add_task("verify and load", total=Manifest.decode(manifest).weights.size_bytes)
-    async with contextlib.aclosing(control.register(model, manifest, reverify=reverify)) as steps:
+    manifest = await asyncio.to_thread(delivery.deliver, artifact, ArtifactStore.at(store), replace=reverify)
+    bar = progress.add_task("verify and load", total=manifest.weights.size_bytes)
+    async with contextlib.aclosing(control.register(model, manifest.encode(), reverify=reverify)) as steps:
         async for step in steps:
             if step.total_bytes:
                 progress.update(bar, completed=step.done_bytes, total=step.total_bytes)
             if step.state == pb.ARTIFACT_STATE_REJECTED:
-                raise CommandError(
-                    f"artifact {artifact_id[:12]} is REJECTED: {step.reason}. Mend or copy its files again, "
-                    "then publish it with --reverify"
-                )
+                raise CommandError(_rejected(model, artifact, step))
     progress.update(bar, completed=progress.tasks[bar].total)
-    return artifact_id
+    return manifest.id
+
+
+def _rejected(model: str, artifact: Path, step: pb.RegisterArtifactResponse) -> str:
+    return (
+        f"artifact {step.artifact_id[:12]} is REJECTED: {step.reason}. If the files in {artifact} are good, this "
+        f"puts them into the store and has them verified: halogen publish {model} {artifact} --reverify"
+    )
 
 
 async def name(control: ControlClient, order: Order, *, once: bool) -> Published:

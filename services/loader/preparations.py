@@ -15,6 +15,7 @@ import structlog
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.checkpoint.header import Header
+from services.common.checkpoint.verified_artifact import read_header, verify_small_files
 from services.common.errors import CorruptData, HalogenError, InternalError
 from services.common.ids import ArtifactId
 from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
@@ -28,7 +29,6 @@ from services.loader.reservation import Reservation
 from services.loader.residents import Prepared, Residents
 from services.loader.room import Room
 from services.loader.stoppable import run_stoppable
-from services.loader.verified_artifact import read_header, verify_small_files
 from services.loader.weight_load import WeightLoad
 
 log = structlog.get_logger()

@@ -10,9 +10,9 @@ import aiofiles
 
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.manifest import Role
+from services.common.checkpoint.verified_artifact import verify_small
 from services.common.errors import CorruptData, InvalidRequest, NotFound
 from services.common.ids import ArtifactId
-from services.loader.verified_artifact import verify_small
 
 CHUNK_BYTES: Final = 1 << 20
 

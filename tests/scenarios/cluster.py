@@ -70,12 +70,18 @@ class Cluster(NamedTuple):
         return Client(self.gateway)
 
     async def publish(
-        self, model: str, artifact: Path, *, cohort: str = "stable", wait_s: float = _START_S
+        self,
+        model: str,
+        artifact: Path,
+        *,
+        cohort: str = "stable",
+        reverify: bool = False,
+        wait_s: float = _START_S,
     ) -> publish.Published:
         """Registers and publishes an artifact directory, and waits until it is served."""
         order = Order(model, cohort, "", who="test", why="test")
         return await publish.publish(
-            self.gateway, order, artifact, str(self.store), reverify=False, wait_s=wait_s
+            self.gateway, order, artifact, str(self.store), reverify=reverify, wait_s=wait_s
         )
 
     def control(self) -> ControlClient:

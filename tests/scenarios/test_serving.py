@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,21 @@ async def _flip_and_publish(system: Cluster, good: Path, artifact: Path, block: 
     assert [(1, 1)] == [(cohort.desired_revision, cohort.serving_revision) for cohort in status.cohorts]
 
 
+async def test_a_rejected_artifact_can_be_mended(start: Start, three_blocks: Path) -> None:
+    """What the refusal of a plain publish says to do, done, serves. Fault injection: `replace` acts as `put`."""
+    system = await start("in_process")
+    weights = three_blocks / "model.halogen"
+    _flip(weights, -1)
+    try:
+        with pytest.raises(CommandError, match=r"REJECTED"):
+            await system.publish("m", three_blocks)
+    finally:
+        _flip(weights, -1)
+    with pytest.raises(CommandError, match=rf"halogen publish m {three_blocks} --reverify"):
+        await system.publish("m", three_blocks)
+    assert 1 == (await system.publish("m", three_blocks, reverify=True)).revision
+
+
 async def _status(system: Cluster) -> Any:
     async with system.control() as control:
         return await control.status(timeout_s=10)
@@ -234,7 +250,7 @@ async def _status(system: Cluster) -> Any:
 
 def _flip(path: Path, position: int) -> None:
     with path.open("r+b") as file:
-        file.seek(position)
+        position = file.seek(position, os.SEEK_SET if position >= 0 else os.SEEK_END)
         byte = file.read(1)[0]
         file.seek(position)
         file.write(bytes([byte ^ 1]))

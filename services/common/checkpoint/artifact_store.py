@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -89,8 +90,53 @@ class ArtifactStore:
             CorruptData: A file is missing or of another size than the manifest says.
         """
         manifest = read_manifest(source)
-        if self._has(manifest.id):
+        if self.holds(manifest.id):
             return manifest.id
+        with self._copied(source, manifest, progress) as incoming:
+            return self.adopt(incoming, manifest)
+
+    def replace(
+        self,
+        source: Path,
+        verify: Callable[[StoredArtifact], object],
+        progress: Progress = lambda _done, _total: None,
+    ) -> ArtifactId:
+        """Copies an artifact's files into the store, in place of those that are there.
+
+        Whoever has the old files open reads them to the end; between old and new lies one renaming.
+
+        Args:
+            source: The artifact directory.
+            verify: Raises what is wrong with the copy; the store's own files then stay.
+            progress: Told of the bytes copied.
+
+        Raises:
+            InvalidRequest: `source` is no artifact directory.
+            CorruptData: A file is missing or of another size than the manifest says.
+        """
+        manifest = read_manifest(source)
+        with (
+            self._copied(source, manifest, progress) as incoming,
+            owned_directory(self.root, INCOMING_PREFIX) as aside,
+        ):
+            verify(StoredArtifact(incoming, manifest))
+            return self._swap(incoming, manifest, aside)
+
+    def _swap(self, incoming: Path, manifest: Manifest, aside: Path) -> ArtifactId:
+        """Puts what has the artifact's place into `aside`, and back again if the new cannot have it."""
+        place, old = self.root / manifest.id, aside / manifest.id
+        with contextlib.suppress(FileNotFoundError):
+            place.rename(old)
+        try:
+            return self.adopt(incoming, manifest)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                old.rename(place)
+            raise
+
+    @contextlib.contextmanager
+    def _copied(self, source: Path, manifest: Manifest, progress: Progress) -> Iterator[Path]:
+        """A synced copy on the store's file system, removed at the end of the scope unless it was renamed."""
         self.root.mkdir(parents=True, exist_ok=True)
         sweep(self.root, INCOMING_PREFIX)
         with owned_directory(self.root, INCOMING_PREFIX) as incoming:
@@ -101,18 +147,19 @@ class ArtifactStore:
                     progress(done_bytes, manifest.total_bytes)
             (incoming / MANIFEST_NAME).write_bytes(manifest.encode())
             sync(incoming / MANIFEST_NAME)
-            return self.adopt(incoming, manifest)
+            yield incoming
 
     def adopt(self, directory: Path, manifest: Manifest) -> ArtifactId:
         """Gives a synced artifact directory on the store's file system its place there, by renaming it."""
         try:
             publish_directory(directory, self.root / manifest.id)
         except AlreadyExists:
-            if not self._has(manifest.id):
+            if not self.holds(manifest.id):
                 raise
         return manifest.id
 
-    def _has(self, artifact_id: ArtifactId) -> bool:
+    def holds(self, artifact_id: ArtifactId) -> bool:
+        """Whether the artifact's directory is there; says nothing of its files."""
         return (self.root / artifact_id / MANIFEST_NAME).is_file()
 
 

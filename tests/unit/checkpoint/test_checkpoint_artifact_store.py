@@ -12,6 +12,7 @@ import pytest
 
 from services.common.checkpoint.artifact_store import INCOMING_PREFIX, ArtifactStore
 from services.common.checkpoint.owned_directory import OwnedDirectory, owned_directory, sweep
+from services.common.checkpoint.verified_artifact import verify_weights
 from services.common.errors import CorruptData, InvalidRequest, NotFound, Unavailable
 from services.common.ids import ArtifactId
 from tests.tiny_checkpoints import make_tiny_artifact
@@ -41,6 +42,64 @@ def test_putting_twice_is_putting_once(tmp_path: Path, store: ArtifactStore) -> 
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
     assert manifest.id == store.put(source)
     assert before == {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
+
+
+def spoil(path: Path) -> None:
+    """Another last byte, the same length."""
+    content = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def test_replacing_mends_what_is_in_the_store(tmp_path: Path, store: ArtifactStore) -> None:
+    """Good files take the place of bad ones, and whoever reads the old reads on.
+
+    Fault injection: `replace` returns early, as `put` does, when the artifact is there.
+    """
+    source, manifest = make_tiny_artifact(tmp_path)
+    stored = store.open(store.put(source))
+    spoil(weights := stored.path(manifest.weights))
+    with pytest.raises(CorruptData, match="block 0"):
+        verify_weights(stored)
+    with weights.open("rb") as reading:
+        assert manifest.id == store.replace(source, verify_weights)
+        assert manifest.weights.size_bytes == len(reading.read())
+    verify_weights(store.open(manifest.id))
+    assert [manifest.id] == [path.name for path in store.root.iterdir()]
+
+
+def test_bad_files_replace_nothing(tmp_path: Path, store: ArtifactStore) -> None:
+    """Fault injection: `replace` swaps before it verifies."""
+    source, manifest = make_tiny_artifact(tmp_path)
+    store.put(source)
+    spoil(source / manifest.weights.path)
+    with pytest.raises(CorruptData, match="block 0"):
+        store.replace(source, verify_weights)
+    verify_weights(store.open(manifest.id))
+    assert [manifest.id] == [path.name for path in store.root.iterdir()]
+
+
+def test_replacing_what_is_not_there_is_putting(tmp_path: Path, store: ArtifactStore) -> None:
+    """A repair needs nothing to repair."""
+    source, manifest = make_tiny_artifact(tmp_path)
+    assert manifest.id == store.replace(source, verify_weights)
+    verify_weights(store.open(manifest.id))
+
+
+def test_a_failed_swap_gives_the_old_files_their_place_back(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault injection: `_swap` does not rename back."""
+    source, manifest = make_tiny_artifact(tmp_path)
+    store.put(source)
+
+    def full(directory: Path, destination: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("services.common.checkpoint.artifact_store.publish_directory", full)
+    with pytest.raises(OSError, match="No space"):
+        store.replace(source, verify_weights)
+    verify_weights(store.open(manifest.id))
 
 
 def test_the_loser_of_a_race_finds_the_artifact_there(tmp_path: Path, store: ArtifactStore) -> None:

@@ -13,11 +13,11 @@ import pytest
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.digest import BLOCK_BYTES
 from services.common.checkpoint.header import Header
+from services.common.checkpoint.verified_artifact import read_header
 from services.common.errors import Cancelled, CorruptData
 from services.loader.block_reader import BlockReader, open_direct
 from services.loader.shared_mapping import SharedMapping
 from services.loader.sink import FileSink, MappedSink, Sink
-from services.loader.verified_artifact import read_header
 from tests.unit.loader.disk import flip, open_descriptors
 
 

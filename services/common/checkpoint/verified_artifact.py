@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from services.common.checkpoint.artifact_store import StoredArtifact
-from services.common.checkpoint.digest import sha256_hex
+from services.common.checkpoint.digest import block_digest, sha256_hex, split_blocks
 from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.checkpoint.manifest import ManifestFile
 from services.common.errors import CorruptData
@@ -50,6 +50,21 @@ def read_header(stored: StoredArtifact) -> Header:
     if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
         raise _mismatch(file, "has another header than the manifest names")
     return header
+
+
+def verify_weights(stored: StoredArtifact) -> None:
+    """Reads the weights and checks every block, with one block of memory.
+
+    Raises:
+        CorruptData: The header or a block is wrong.
+        InvalidRequest: The file is of another format or version.
+    """
+    header, file = read_header(stored), stored.manifest.weights
+    with stored.path(file).open("rb") as weights:
+        weights.seek(header.data_offset)
+        for number, (begin, end) in enumerate(split_blocks(header.data_bytes)):
+            if block_digest(weights.read(end - begin)) != header.digests[number]:
+                raise _mismatch(file, f"block {number} does not match its digest")
 
 
 def _check_size(path: Path, file: ManifestFile) -> None:
