@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import pytest
 
 from services.common.client import Client, CompletionStream
 from services.common.completion import Chunk, FinishReason
-from services.common.errors import AlreadyExists, Cancelled, DeadlinePassed, InvalidRequest
+from services.common.errors import AlreadyExists, Cancelled, DeadlinePassed, InvalidRequest, Overloaded
 from services.common.rpc.server import RpcServer
 from services.engine.engine import Engine
 from services.engine.loaded_model import ModelOnArena
@@ -25,6 +25,7 @@ from services.engine.ragged import Ragged
 from services.gateway.running import EARLY_S
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.conftest import Brake
+from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 
 Start = Callable[..., Any]
 
@@ -217,6 +218,33 @@ async def test_s_b10_expired_work_never_starts(
         assert len(begun) <= 1  # the one that the brake held
         await client.generate(PROMPT, max_tokens=2, ignore_eos=True).complete()
     assert len(begun) <= 3
+
+
+async def test_s_f4_a_client_that_stops_reading_holds_nobody_up(start: Start, tmp_path: Path) -> None:
+    """What is made for it is bounded, then it is given up: its bytes come back unread, others are served meanwhile.
+
+    Fault injection: turns red when RpcServer is not given the configured slow_reader_s.
+    """
+    artifact, _ = make_tiny_artifact(tmp_path / "model", TinyShape(max_position_embeddings=32_768), seed=5)
+    system: Cluster = await start("in_process", gateway={"slow_reader_s": 0.3})
+    await system.publish("endless", artifact)
+    async with Client(system.gateway, max_tries=1) as slow, system.client() as client:
+        stream = slow.generate(PROMPT, request_id="x" * 128, max_tokens=32_000, ignore_eos=True)
+        chunks = aiter(stream)
+        await anext(chunks)
+        answer = await client.generate(PROMPT, max_tokens=50, ignore_eos=True).complete()
+        assert 50 == len(answer.token_ids)
+        await until_nothing_is_held(system)
+        seen: list[Chunk] = []
+        with pytest.raises(Overloaded) as given_up:
+            await read_on(chunks, seen)
+    assert "SLOW_READER" == given_up.value.reason
+    assert sum(len(chunk.token_ids) for chunk in seen) < 16_000
+
+
+async def read_on(chunks: AsyncIterator[Chunk], seen: list[Chunk]) -> None:
+    async for chunk in chunks:
+        seen.append(chunk)
 
 
 async def end_somehow(client: Client, name: str, chance: random.Random) -> None:

@@ -76,7 +76,8 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error.
+        """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error;
+        one that overtakes its request by up to a second ends it as it begins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

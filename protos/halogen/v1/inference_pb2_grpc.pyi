@@ -38,7 +38,9 @@ class InferenceServiceStub:
     Chat: _grpc.UnaryStreamMultiCallable[_inference_pb2.ChatRequest, _inference_pb2.ChatResponse]
     """Answers a conversation, laid out by the model's own chat template."""
     Abort: _grpc.UnaryUnaryMultiCallable[_inference_pb2.AbortRequest, _inference_pb2.AbortResponse]
-    """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error."""
+    """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error;
+    one that overtakes its request by up to a second ends it as it begins.
+    """
     ListModels: _grpc.UnaryUnaryMultiCallable[_inference_pb2.ListModelsRequest, _inference_pb2.ListModelsResponse]
     """Lists what can be asked for now."""
 
@@ -52,7 +54,9 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Chat: _aio.UnaryStreamMultiCallable[_inference_pb2.ChatRequest, _inference_pb2.ChatResponse]  # type: ignore[assignment]
     """Answers a conversation, laid out by the model's own chat template."""
     Abort: _aio.UnaryUnaryMultiCallable[_inference_pb2.AbortRequest, _inference_pb2.AbortResponse]  # type: ignore[assignment]
-    """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error."""
+    """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error;
+    one that overtakes its request by up to a second ends it as it begins.
+    """
     ListModels: _aio.UnaryUnaryMultiCallable[_inference_pb2.ListModelsRequest, _inference_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists what can be asked for now."""
 
@@ -81,7 +85,9 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.AbortResponse, _abc.Awaitable[_inference_pb2.AbortResponse]]:
-        """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error."""
+        """Ends a running request; its stream ends with FINISH_REASON_ABORTED. Unknown ids are no error;
+        one that overtakes its request by up to a second ends it as it begins.
+        """
 
     @_abc_1.abstractmethod
     def ListModels(

@@ -77,7 +77,7 @@ TestPool = PoolMachine.TestCase
 def test_s_a11_ten_thousand_random_moves_lose_no_block() -> None:
     """Submit, grow, abort and finish in any order on 64 blocks: free and used are the total after every move.
 
-    Fault injection: turns red when BlockPool.reserve's close gives back one block less, or one twice.
+    Fault injection: turns red when Reservation.spans leaves out its last run.
     """
     chance, pool, held = random.Random(11), BlockPool(64 * 64), list[tuple[Reservation, int]]()
     for _ in range(10_000):
