@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM
 from services.cli import demo, publish
 from services.cli.control_client import Order
 from services.cli.home import Home
-from services.cli.stack import Stack, choose_addresses
+from services.cli.stack import Stack, reserved_addresses
 from services.common.client import Client
 
 VOCABULARY = 49_152
@@ -148,27 +148,21 @@ def show(workload: Workload, rounds: list[Round]) -> float:
 
 async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace) -> list[dict[str, Any]]:
     flags = {"engine": ["--threads", str(options.threads)]}
-    addresses = choose_addresses()
-    figures = []
-    async with Stack(home, addresses, print, flags), Client(addresses.gateway) as client:
-        order = Order("smollm2", "stable", "", who="bench", why="bench")
-        await publish.publish(
-            addresses.gateway, order, model.artifact, str(home.store), reverify=False, wait_s=120
-        )
-        theirs = Theirs(model.hugging_face, options.threads)
-        for workload in workloads():
-            await one_round(client, theirs, workload)  # warms both
-            ratio = show(workload, [await one_round(client, theirs, workload) for _ in range(options.rounds)])
-            figures.append(
-                {
-                    "name": workload.name,
-                    "value": ratio,
-                    "unit": "x",
-                    "goal": workload.goal,
-                    "better": "higher",
-                }
+    with reserved_addresses() as addresses:
+        async with Stack(home, addresses, print, flags), Client(addresses.gateway) as client:
+            order = Order("smollm2", "stable", "", who="bench", why="bench")
+            await publish.publish(
+                addresses.gateway, order, model.artifact, str(home.store), reverify=False, wait_s=120
             )
-    return figures
+            theirs = Theirs(model.hugging_face, options.threads)
+            return [await figure(client, theirs, workload, options.rounds) for workload in workloads()]
+
+
+async def figure(client: Client, theirs: Theirs, workload: Workload, rounds: int) -> dict[str, Any]:
+    """The ratio of one workload, its first round only to warm both."""
+    await one_round(client, theirs, workload)
+    ratio = show(workload, [await one_round(client, theirs, workload) for _ in range(rounds)])
+    return {"name": workload.name, "value": ratio, "unit": "x", "goal": workload.goal, "better": "higher"}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from typing import NamedTuple, Self
@@ -10,6 +11,7 @@ import grpc
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1.control_pb2_grpc import ControlServiceStub
+from services.common.errors import Unavailable
 from services.common.rpc.client import connect
 from services.common.rpc.status import from_rpc_error
 
@@ -29,6 +31,7 @@ class ControlClient:
     """One gateway's ControlService; a context manager. Raises the errors of services.common.errors."""
 
     def __init__(self, address: str) -> None:
+        self._address = address
         self._channel = connect(address)
         self._stub = ControlServiceStub(self._channel)
 
@@ -37,6 +40,18 @@ class ControlClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
+
+    async def connect(self, patience_s: float) -> None:
+        """Returns once a gateway answers, also one that is yet to start.
+
+        Raises:
+            Unavailable: None does within `patience_s` seconds.
+        """
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise Unavailable(f"nobody answers at {self._address} within {patience_s:g} s") from None
 
     async def register(
         self, model: str, manifest: bytes, *, reverify: bool

@@ -61,11 +61,19 @@ class Home:
 
     def ticket_key(self) -> Path:
         """The file of the key that signs tickets, made at first use, readable by its owner only."""
-        path = self.root / "ticket.key"
+        return self._once("ticket.key", secrets.token_bytes(32))
+
+    def system_id(self) -> str:
+        """What tells this home's system from all others: eight hexadecimal digits, made at first use."""
+        return self._once("system.id", secrets.token_hex(4).encode()).read_text()
+
+    def _once(self, name: str, content: bytes) -> Path:
+        """The file of that name; made of `content`, for its owner only, if it is not there."""
+        path = self.root / name
         if not path.exists():
             fresh = path.with_suffix(f".{secrets.token_hex(4)}")
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(32))
+                file.write(content)
             fresh.rename(path)
         return path

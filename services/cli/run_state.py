@@ -22,6 +22,7 @@ class Addresses(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     etcd: str
+    etcd_peer: str  # etcd wants one for members, even without any
     loader: str
     engine: str
     scheduler: str

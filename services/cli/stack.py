@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from services.cli import embedded_etcd, ports
+from services.cli import embedded_etcd
 from services.cli.console import CommandError
 from services.cli.home import Home
+from services.cli.ports import Ports
 from services.cli.run_state import Addresses
 from services.cli.supervisor import Child, Command
 
 Flags = Mapping[str, Sequence[str]]
 
-USUAL_PORTS: Final = {"gateway": 50051, "scheduler": 50052, "engine": 50053, "loader": 50054, "etcd": 2379}
+USUAL_PORTS: Final = {
+    "gateway": 50051,
+    "scheduler": 50052,
+    "engine": 50053,
+    "loader": 50054,
+    "etcd": 2379,
+    "etcd_peer": 2380,
+}
 USUAL_HTTP_PORTS: Final = {"gateway": 50061, "scheduler": 50062, "engine": 50063, "loader": 50064}
 DRAIN_S: Final = 5.0
 ENDING: Final = ("--grace-s", "0", "--drain-s", str(DRAIN_S))  # who calls is ended before who is called
@@ -25,13 +34,20 @@ NO_FLAGS: Final[Flags] = MappingProxyType({})
 PATIENCE_S: Final = DRAIN_S + 5.0
 
 
-def choose_addresses() -> Addresses:
-    """Loopback addresses on the usual ports, where those are free."""
-    return Addresses(**_choose(USUAL_PORTS), http=_choose(USUAL_HTTP_PORTS))
+@contextlib.contextmanager
+def reserved_addresses() -> Iterator[Addresses]:
+    """Loopback addresses, on the usual ports where those are free; no other launcher takes them meanwhile."""
+    with Ports() as ports:
+        yield Addresses(**_choose(ports, USUAL_PORTS), http=_choose(ports, USUAL_HTTP_PORTS))
 
 
-def _choose(usual: Mapping[str, int]) -> dict[str, str]:
+def _choose(ports: Ports, usual: Mapping[str, int]) -> dict[str, str]:
     return {role: f"127.0.0.1:{ports.choose(port)}" for role, port in usual.items()}
+
+
+def process_id(home: Home, role: str) -> str:
+    """What the home's process of that role, or its etcd, is called: like no other home's."""
+    return f"{role}-{home.system_id()}"
 
 
 def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[Command]:
@@ -43,17 +59,23 @@ def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[
         "scheduler": ["--ticket-key-file", key],
         "gateway": [],
     }
-    etcd_port = int(addresses.etcd.rpartition(":")[2])
-    etcd = embedded_etcd.command(home.etcd_data, etcd_port, ports.choose(etcd_port + 1))
+    etcd = embedded_etcd.command(
+        home.etcd_data, _port(addresses.etcd), _port(addresses.etcd_peer), name=process_id(home, "etcd")
+    )
+    registry = ["--etcd", addresses.etcd, "--etcd-prefix", f"halogen-{home.system_id()}/"]
     environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
     started = [Command(name="etcd", argv=tuple(etcd), log=home.logs / "etcd.log", environment=environment)]
     for role, needed in peers.items():
         listen = ["--listen", getattr(addresses, role), "--http-listen", addresses.http[role]]
-        common = [*listen, "--etcd", addresses.etcd, *ENDING]
+        common = [*listen, *registry, *ENDING]
         more = [*needed, *flags.get(role, ())]
-        argv = (sys.executable, "-m", f"services.{role}", "--id", f"{role}-local", *common, *more)
+        argv = (sys.executable, "-m", f"services.{role}", "--id", process_id(home, role), *common, *more)
         started.append(Command(name=role, argv=argv, log=home.logs / f"{role}.log", environment=environment))
     return started
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 class Stack:

@@ -22,10 +22,10 @@ def show(status: pb.Status, *, as_json: bool) -> None:
 
 
 def _as_json(status: pb.Status) -> dict[str, Any]:
-    fields = MessageToDict(
-        status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    fields: dict[str, Any] = _numbers(
+        MessageToDict(status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     )
-    return {name: [_numbers(each) for each in value] for name, value in fields.items()}
+    return fields
 
 
 def _numbers(value: Any) -> Any:

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from services.cli import ask, convert, demo, publish, run_state
+from services.cli import ask, convert, demo, own_system, publish, run_state
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.run_state import Addresses
-from services.cli.stack import PATIENCE_S, Stack, choose_addresses
+from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ def prepare(home: Home, model: str | None, source: Path | None) -> Plan:
 async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
     """Publishes the plan's model as stable unless it stands already, asks its question, prints the answer."""
     async with ControlClient(addresses.gateway) as control:
+        await own_system.check(control, home, addresses, START_S)
         with byte_progress() as progress:
             artifact_id = await publish.register(
                 control, plan.model, plan.artifact, str(home.store), progress
@@ -120,8 +121,7 @@ async def _foreground(home: Home, plan: Plan) -> None:
 @contextlib.asynccontextmanager
 async def running_stack(home: Home) -> AsyncIterator[Stack]:
     """The processes, for the one launcher that holds the home."""
-    with run_state.hold(home):
-        addresses = choose_addresses()
+    with run_state.hold(home), reserved_addresses() as addresses:
         async with Stack(home, addresses, lambda line: err.print(line, style="yellow")) as stack:
             run_state.save(home, addresses)
             yield stack

@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import control_pb2_grpc
-from services.common.ids import ArtifactId, ModelName, Revision
+from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
 from services.common.registry import keys
 from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord
 from services.gateway.control import Control, PublishOrder, checked_cohort
@@ -27,11 +27,12 @@ _ARTIFACT_STATES = {
 
 
 class ControlServicer(control_pb2_grpc.ControlServiceServicer):
-    """Serves `control` and what `views` hold."""
+    """Serves `control` and what `views` hold, as the gateway called `gateway_id`."""
 
-    def __init__(self, control: Control, views: StatusViews) -> None:
+    def __init__(self, control: Control, views: StatusViews, gateway_id: ProcessId) -> None:
         self._control = control
         self._views = views
+        self._gateway_id = gateway_id
 
     async def RegisterArtifact(
         self, request: pb.RegisterArtifactRequest, context: Context
@@ -76,18 +77,19 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         return pb.UnpublishModelResponse(revision=await self._control.publish(order))
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
-        return pb.GetStatusResponse(status=_status(self._views.read()))
+        return pb.GetStatusResponse(status=_status(self._views.read(), self._gateway_id))
 
     async def WatchStatus(
         self, request: pb.WatchStatusRequest, context: Context
     ) -> AsyncIterator[pb.WatchStatusResponse]:
         async with contextlib.aclosing(self._views.changes()) as changes:
             async for status in changes:
-                yield pb.WatchStatusResponse(status=_status(status))
+                yield pb.WatchStatusResponse(status=_status(status, self._gateway_id))
 
 
-def _status(status: Status) -> pb.Status:
+def _status(status: Status, answered_by: ProcessId) -> pb.Status:
     return pb.Status(
+        answered_by=answered_by,
         cohorts=[_cohort(status, key) for key in sorted(status.targets)],
         processes=[_process(role, record) for role, record in status.processes],
         artifacts=[
@@ -132,6 +134,11 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
         placement=getattr(record, "placement", ""),
         http_address=record.http_address,
         term=getattr(record, "term", 0),
+        text_failures=[
+            pb.TextFailure(artifact_id=failure.artifact_id, error=failure.error)
+            for failure in getattr(record, "text_failures", ())
+        ],
+        runtime_build=getattr(record, "runtime_build", ""),
     )
 
 

@@ -79,7 +79,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         views = await scope.enter_async_context(StatusViews(store, targets, serving, loader_records))
         control = Control(store, LoaderVerifier(channels, loaders).verify)
         control_pb2_grpc.add_ControlServiceServicer_to_server(
-            ControlServicer(control, views), server.grpc_server
+            ControlServicer(control, views, config.process_id), server.grpc_server
         )
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -230,16 +231,16 @@ def test_a_launcher_that_dies_early_takes_the_background_along(home: Path, numbe
     assert set() == orphans()
 
 
-def test_taken_ports_give_way(home: Path, tmp_path: Path) -> None:
-    """Two systems run side by side, each from its own home."""
+def test_two_systems_that_start_at_once_run_side_by_side(home: Path, tmp_path: Path) -> None:
+    """Each from its own home, on ports of its own, with what it was told to serve."""
     other = tmp_path / "other"
     try:
-        for folder in (home, other):
-            assert 0 == halogen(*serve_stories(folder), "--detach").returncode
-        addresses = [
-            json.loads((folder / "run" / "state.json").read_text())["addresses"] for folder in (home, other)
-        ]
-        assert not set(addresses[0].values()) & set(addresses[1].values())
+        with ThreadPoolExecutor() as threads:
+            ups = list(threads.map(lambda folder: halogen(*serve_stories(folder), "--detach"), (home, other)))
+        assert [0, 0] == [up.returncode for up in ups], [up.stderr for up in ups]
+        states = [json.loads((folder / "run" / "state.json").read_text()) for folder in (home, other)]
+        taken = [{*state["addresses"].pop("http").values(), *state["addresses"].values()} for state in states]
+        assert (10, set()) == (len(taken[0]), taken[0] & taken[1])
     finally:
         halogen("down", "--home", str(other))
 

@@ -169,10 +169,12 @@ async def processes(folder: Path, settings: Settings) -> AsyncIterator[Cluster]:
     """etcd and the four processes, as `halogen up` starts them."""
     home = Home(folder / ".halogen")
     home.make()
-    addresses = stack.choose_addresses()
     flags = {role: _flags({**_QUIET.get(role, {}), **settings.get(role, {})}) for role in stack.USUAL_PORTS}
     flags["loader"] += ["--cache-dir", str(folder / "cache")]
-    async with stack.Stack(home, addresses, _say, flags) as running, background(running.failed()):
+    async with contextlib.AsyncExitStack() as scope:
+        addresses = scope.enter_context(stack.reserved_addresses())
+        running = await scope.enter_async_context(stack.Stack(home, addresses, _say, flags))
+        await scope.enter_async_context(background(running.failed()))
         children = {child.name: child for child in running.children}
 
         async def end(role: str) -> int:

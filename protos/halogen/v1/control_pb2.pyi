@@ -145,7 +145,7 @@ class GenerationStatus(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address")
+    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,8 @@ class ProcessStatus(_message.Message):
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_BUILD_FIELD_NUMBER: _ClassVar[int]
     role: str
     id: str
     instance_id: str
@@ -168,7 +170,17 @@ class ProcessStatus(_message.Message):
     placement: str
     term: int
     http_address: str
-    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ...) -> None: ...
+    text_failures: _containers.RepeatedCompositeFieldContainer[TextFailure]
+    runtime_build: str
+    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ...) -> None: ...
+
+class TextFailure(_message.Message):
+    __slots__ = ("artifact_id", "error")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    error: str
+    def __init__(self, artifact_id: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ArtifactStatus(_message.Message):
     __slots__ = ("model", "artifact_id", "state", "reason")
@@ -183,11 +195,13 @@ class ArtifactStatus(_message.Message):
     def __init__(self, model: _Optional[str] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[ArtifactState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("cohorts", "processes", "artifacts")
+    __slots__ = ("cohorts", "processes", "artifacts", "answered_by")
     COHORTS_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     cohorts: _containers.RepeatedCompositeFieldContainer[CohortStatus]
     processes: _containers.RepeatedCompositeFieldContainer[ProcessStatus]
     artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactStatus]
-    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ...) -> None: ...
+    answered_by: str
+    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ...) -> None: ...

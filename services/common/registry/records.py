@@ -124,10 +124,18 @@ class LoaderRecord(ProcessRecord):
     artifact_ids: tuple[ArtifactId, ...] = ()
 
 
+class TextFailure(Record):
+    """An artifact whose text side, tokenizer or chat template, a gateway cannot use."""
+
+    artifact_id: ArtifactId
+    error: str
+
+
 class GatewayRecord(ProcessRecord):
-    """gateways/{id}: artifact_ids are those whose tokenizer is loaded."""
+    """gateways/{id}: artifact_ids are those whose text side is loaded; both are in order of the ids."""
 
     artifact_ids: tuple[ArtifactId, ...] = ()
+    text_failures: tuple[TextFailure, ...] = ()
 
 
 class SchedulerRecord(ProcessRecord):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -11,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from services.cli import ports, run_state
+from services.cli import run_state
 from services.cli.console import CommandError
 from services.cli.home import Home
 from services.cli.run_state import Addresses
+from services.cli.stack import process_id
 
-ADDRESSES = Addresses(etcd="a:1", loader="b:2", engine="c:3", scheduler="d:4", gateway="e:5")
+ADDRESSES = Addresses(etcd="a:1", etcd_peer="a:2", loader="b:2", engine="c:3", scheduler="d:4", gateway="e:5")
 
 HOLDER = """
 from pathlib import Path
@@ -57,6 +57,15 @@ def test_the_ticket_key_is_made_once_for_its_owner_only(home: Home) -> None:
     first = home.ticket_key().read_bytes()
     assert (32, first) == (len(first), home.ticket_key().read_bytes())
     assert 0o600 == stat.S_IMODE(home.ticket_key().stat().st_mode)
+
+
+def test_a_home_has_an_id_of_its_own(home: Home, tmp_path: Path) -> None:
+    """The same at every call, another in another home."""
+    other = Home(tmp_path / "other")
+    other.make()
+    assert home.system_id() == home.system_id()
+    assert home.system_id() != other.system_id()
+    assert f"gateway-{home.system_id()}" == process_id(home, "gateway")
 
 
 def test_a_running_system_is_found_and_forgotten(home: Home) -> None:
@@ -100,13 +109,3 @@ def test_stop_ends_the_launcher(home: Home) -> None:
         launcher.stdout.readline()
         assert run_state.stop(home, patience_s=10) is True
     assert run_state.stop(home, patience_s=10) is False
-
-
-def test_a_taken_port_gives_way_to_a_free_one() -> None:
-    """The usual port when it is free, another when it is not."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        taken = holder.getsockname()[1]
-        assert taken != ports.choose(taken)
-    assert taken == ports.choose(taken)
