@@ -1,0 +1,133 @@
+"""A system of real processes, as many of each kind as asked for, supervised as `halogen up` supervises its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from services.cli import embedded_etcd, ports, publish
+from services.cli.control_client import ControlClient, Order
+from services.cli.home import Home
+from services.cli.supervisor import Child, Command
+
+ROLES = ("loader", "engine", "scheduler", "gateway")
+START_S = 60.0
+PATIENCE_S = 15.0
+QUIET = {"engine": ("--threads", "1", "--kv-arena-bytes", str(64 << 20))}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One process of the system, whichever of its lives it is in."""
+
+    role: str
+    id: str
+    address: str
+    child: Child
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.child.pid is not None
+        os.kill(self.child.pid, number)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """A running system.
+
+    Attributes:
+        members: In the order of their starting: etcd first, gateways last.
+        store: Where artifact files go.
+        deaths: A line for every death that nobody asked the supervisor for, as it comes.
+    """
+
+    members: tuple[Member, ...]
+    store: Path
+    deaths: asyncio.Queue[str]
+
+    def of(self, role: str) -> list[Member]:
+        return [member for member in self.members if member.role == role]
+
+    @property
+    def gateway(self) -> str:
+        return self.of("gateway")[0].address
+
+    async def publish(self, model: str, artifact: Path) -> publish.Published:
+        """Registers and publishes an artifact directory as stable, and waits until it is served."""
+        order = Order(model, "stable", "", who="test", why="test")
+        return await publish.publish(
+            self.gateway, order, artifact, str(self.store), reverify=False, wait_s=START_S
+        )
+
+    async def stands(self) -> None:
+        """Returns once every member is registered and every engine holds something."""
+        async with (
+            ControlClient(self.gateway) as control,
+            asyncio.timeout(START_S),
+            contextlib.aclosing(control.watch()) as statuses,
+        ):
+            async for status in statuses:
+                there = {process.id for process in status.processes}
+                holding = all(each.generations for each in status.processes if each.role == "engine")
+                if holding and there >= {member.id for member in self.members[1:]}:
+                    return
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    folder: Path, replicas: Mapping[str, int], flags: Mapping[str, Sequence[str]] | None = None
+) -> AsyncIterator[Fleet]:
+    """The system, running for as long as the scope lasts; one of each kind unless `replicas` says otherwise."""
+    home, deaths = Home(folder / ".halogen"), asyncio.Queue[str]()
+    home.make()
+    members = tuple(_members(home, replicas, flags or {}, deaths))
+    running = [asyncio.create_task(member.child.keep_running(), name=member.id) for member in members]
+    try:
+        yield Fleet(members=members, store=home.store, deaths=deaths)
+    finally:
+        for member in reversed(members):
+            await member.child.end(PATIENCE_S)
+        await asyncio.gather(*running)
+
+
+def _members(
+    home: Home, replicas: Mapping[str, int], flags: Mapping[str, Sequence[str]], deaths: asyncio.Queue[str]
+) -> list[Member]:
+    port = ports.choose(2379)
+    etcd = f"127.0.0.1:{port}"
+    argv = tuple(embedded_etcd.command(home.etcd_data, port, ports.choose(port + 1)))
+    members = [_member(home, "etcd", "etcd", etcd, argv, deaths)]
+    needed = _needed(home, folder_cache=home.root / "cache")
+    for role in ROLES:
+        for number in range(1, replicas.get(role, 1) + 1):
+            name, address = f"{role}-{number}", f"127.0.0.1:{ports.choose(0)}"
+            common = ("--id", name, "--listen", address, "--etcd", etcd, "--drain-s", "10")
+            more = (*needed[role], *QUIET.get(role, ()), *flags.get(role, ()))
+            argv = (sys.executable, "-m", f"services.{role}", *common, *more)
+            members.append(_member(home, role, name, address, argv, deaths))
+            if role == "loader" and number == 1:
+                needed["engine"] = (*needed["engine"], "--loader", address)
+    return members
+
+
+def _needed(home: Home, folder_cache: Path) -> dict[str, tuple[str, ...]]:
+    key = ("--ticket-key-file", str(home.ticket_key()))
+    return {
+        "loader": ("--store", str(home.store), "--cache-dir", str(folder_cache)),
+        "engine": key,
+        "scheduler": key,
+        "gateway": (),
+    }
+
+
+def _member(
+    home: Home, role: str, name: str, address: str, argv: tuple[str, ...], deaths: asyncio.Queue[str]
+) -> Member:
+    environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0", "OMP_NUM_THREADS": "1"}
+    command = Command(name=name, argv=argv, log=home.logs / f"{name}.log", environment=environment)
+    return Member(role=role, id=name, address=address, child=Child(command, deaths.put_nowait))

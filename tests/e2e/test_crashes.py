@@ -1,0 +1,92 @@
+"""kill -9 of every kind of process under load: what passes through the dead one ends in a status, the rest is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from halogen.v1 import scheduler_pb2
+from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
+from services.common.rpc.client import connect
+from tests.e2e.fleet import Fleet, Member, fleet
+from tests.e2e.streams import MODEL, Answers, Load, Stream, load, quiet_answers
+from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
+
+ROUNDS: Final = int(os.environ.get("HALOGEN_KILLS", "2"))
+TWO_OF_EACH: Final = {"loader": 2, "engine": 2, "scheduler": 2, "gateway": 2}
+PROMPTS: Final = [f"Once there were {count} dogs and" for count in ("two", "three", "four", "nine")]
+TOKENS: Final = 400
+PER_GATEWAY: Final = 3
+RECOVERY_S: Final = 60.0  # the promise is 10 s on a machine that does nothing else
+
+
+@pytest.fixture
+async def two_of_each(tmp_path: Path) -> AsyncIterator[Fleet]:
+    artifact, _ = make_tiny_artifact(tmp_path / "model", TinyShape(max_position_embeddings=2048), seed=5)
+    async with fleet(tmp_path, TWO_OF_EACH) as system:
+        await system.publish(MODEL, artifact)
+        await system.stands()
+        yield system
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("role", ["gateway", "scheduler", "loader", "engine", "etcd"])
+async def test_kill_9_under_load(two_of_each: Fleet, role: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody else notices, all ends in an answer or a status, and the system is whole again without a hand."""
+    answers = await quiet_answers(two_of_each, PROMPTS, TOKENS)
+    victims = two_of_each.of(role)
+    recoveries: list[float] = []
+    async with load(two_of_each, answers, per_gateway=PER_GATEWAY) as running:
+        for number in range(ROUNDS):
+            recoveries.append(await kill(two_of_each, running, victims[number % len(victims)], answers))
+    assert ROUNDS == two_of_each.deaths.qsize(), "nothing dies but what is killed"
+    assert [] == [stream for stream in running.streams if not stream.is_right(answers)]
+    await nothing_is_promised(two_of_each)
+    ended = [stream for stream in running.streams if stream.error is not None]
+    with capsys.disabled():
+        print(
+            f"\nkill -9 of {role}, {ROUNDS} times: {len(running.streams) - len(ended)} streams right, "
+            f"{len(ended)} ended in a status, whole again after at most {max(recoveries):.1f} s"
+        )
+
+
+async def kill(system: Fleet, running: Load, victim: Member, answers: Answers) -> float:
+    """One kill in the middle of streams; seconds until every gateway and every engine has answered anew."""
+    await running.until(lambda streams: sum(stream.is_running for stream in streams) >= PER_GATEWAY)
+    under_way = [stream for stream in running.streams if stream.ended_s is None]
+    killed_s = time.monotonic()
+    victim.send(signal.SIGKILL)
+    await running.until(lambda streams: is_whole(system, streams, killed_s), RECOVERY_S)
+    recovered_s = time.monotonic() - killed_s
+    await running.until(lambda _: all(stream.ended_s is not None for stream in under_way))
+    unharmed = [stream for stream in under_way if not stream.passes(victim)]
+    assert [] == [stream for stream in unharmed if not stream.has_answered or not stream.is_right(answers)]
+    return recovered_s
+
+
+def is_whole(system: Fleet, streams: list[Stream], since_s: float) -> bool:
+    fresh = [stream for stream in streams if stream.began_s > since_s and stream.has_answered]
+    gateways, engines = ({member.id for member in system.of(role)} for role in ("gateway", "engine"))
+    return gateways <= {stream.gateway_id for stream in fresh} and engines <= {
+        stream.engine_id for stream in fresh
+    }
+
+
+async def nothing_is_promised(system: Fleet) -> None:
+    """The leader's ledger, once all is over: it equals the engines' tickets, which are none."""
+    answers = [await occupancy(member) for member in system.of("scheduler")]
+    engines = [engine for answer in answers for engine in answer.engines]
+    assert engines
+    assert [(0, 0)] * len(engines) == [(engine.tickets, engine.promised_bytes) for engine in engines]
+
+
+async def occupancy(member: Member) -> scheduler_pb2.GetOccupancyResponse:
+    async with connect(member.address) as channel:
+        stub = SchedulerServiceStub(channel)
+        return await stub.GetOccupancy(scheduler_pb2.GetOccupancyRequest(), wait_for_ready=True, timeout=10)
