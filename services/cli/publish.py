@@ -118,7 +118,11 @@ def _is_serving(status: pb.Status, wanted: Published) -> bool:
 
 
 def _load_failure(status: pb.Status, wanted: Published) -> str | None:
-    """What the engines say, once every engine that tried has failed."""
+    """What the engines say, once every engine that tried has failed; or a gateway, which all must be ready."""
+    for process in status.processes:
+        for failure in process.text_failures:
+            if failure.artifact_id == wanted.artifact_id:
+                return f"gateway {process.id} cannot serve {wanted.model}: {failure.error}"
     tried = _generations(status, wanted, later=False)
     if tried and all(one.state == types_pb2.GENERATION_STATE_FAILED for one in tried):
         return f"no engine can serve {wanted.model}: {tried[0].error}"

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from services.common.backoff import Backoff
-from services.common.errors import DeadlinePassed, HalogenError, Overloaded, Unavailable
+from services.common.errors import DeadlinePassed, HalogenError, Overloaded, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName
 from services.common.registry.records import Serving, Target
 from services.common.registry.view import View
@@ -40,7 +40,7 @@ class Catalog:
     """Loads the text model of every artifact that targets/ or serving/ names, and forgets the others.
 
     A request keeps the text model that it began with for as long as it runs. An artifact that cannot be loaded
-    is tried again until it can or is no longer named; it is not reported, so nobody is routed to it.
+    is tried again until it can or is no longer named; it is reported as failing, so nobody is routed to it.
 
     Args:
         targets: Mirror of targets/.
@@ -58,6 +58,7 @@ class Catalog:
         self._reader = reader
         self._loaded: dict[ArtifactId, TextModel] = {}
         self._loading: dict[ArtifactId, asyncio.Task[None]] = {}
+        self._failures: dict[ArtifactId, str] = {}
         self._version = 0
         self._moved = asyncio.Event()
 
@@ -65,6 +66,11 @@ class Catalog:
     def artifact_ids(self) -> tuple[ArtifactId, ...]:
         """Artifacts that are loaded, in order."""
         return tuple(sorted(self._loaded))
+
+    @property
+    def failures(self) -> Mapping[ArtifactId, str]:
+        """Artifacts that cannot be loaded and why, in order; not those whose loader is merely away."""
+        return dict(sorted(self._failures.items()))
 
     def served(self) -> list[Routed]:
         """What can be asked for now."""
@@ -84,6 +90,7 @@ class Catalog:
 
         Raises:
             InvalidRequest, NotFound, Unavailable: It goes nowhere.
+            PreconditionFailed: The same, as the artifact's text files cannot be read.
         """
         if not all(view.is_synced for view in self._views):
             raise Unavailable(
@@ -91,15 +98,29 @@ class Catalog:
                 reason="STARTING",
                 retry_after_s=0.5,
             )
-        route = self._routes.choose(model, cohort)
+        try:
+            route = self._routes.choose(model, cohort)
+        except Unavailable:
+            for aimed in self._routes.aimed_at(model, cohort):
+                self._check_failure(aimed)
+            raise
         text = self._loaded.get(route.artifact_id)
         if text is None:
+            self._check_failure(route)
             raise Unavailable(
                 f"the tokenizer of {route.model}@{route.cohort} is being loaded; try again soon",
                 reason="TOKENIZER_LOADING",
                 retry_after_s=0.5,
             )
         return Routed(route, text)
+
+    def _check_failure(self, route: Route) -> None:
+        if reason := self._failures.get(route.artifact_id):
+            raise PreconditionFailed(
+                f"this gateway cannot read the text files of {route.model}@{route.cohort} ({reason}); "
+                "publish an artifact with a sound tokenizer and chat template",
+                reason="TEXT_MODEL_FAILED",
+            )
 
     async def changes(self) -> AsyncGenerator[None, None]:
         """Yields at once, and again after what is loaded or served has changed; several changes may come as one."""
@@ -124,6 +145,7 @@ class Catalog:
         wanted = self._routes.artifact_ids()
         for artifact_id in self._loading.keys() - wanted:
             self._loading.pop(artifact_id).cancel()
+            self._failures.pop(artifact_id, None)
         for artifact_id in self._loaded.keys() - wanted:
             del self._loaded[artifact_id]
             log.info("text_model_forgotten", artifact_id=artifact_id)
@@ -138,13 +160,20 @@ class Catalog:
                 text = await self._read(artifact_id)
             except HalogenError as failure:
                 log.warning("text_model_failed", artifact_id=artifact_id, error=str(failure))
+                self._note_failure(artifact_id, failure)
                 await (soon if isinstance(failure, _PASSING) else later).pause()
             else:
                 break
         del self._loading[artifact_id]
+        self._failures.pop(artifact_id, None)
         self._loaded[artifact_id] = text
         log.info("text_model_loaded", artifact_id=artifact_id, context_tokens=text.context_tokens)
         self._tell()
+
+    def _note_failure(self, artifact_id: ArtifactId, failure: HalogenError) -> None:
+        if not isinstance(failure, _PASSING):
+            self._failures[artifact_id] = failure.message
+            self._tell()
 
     async def _read(self, artifact_id: ArtifactId) -> TextModel:
         parent = going_on_from(self._routes.trace_parent(artifact_id))

@@ -40,6 +40,15 @@ class Routes:
             if record.artifact_id is not None
         ]
 
+    def aimed_at(self, model: ModelName, cohort: Cohort | None) -> list[Route]:
+        """What targets/ names for that model (empty: any) and cohort (None: any), in order."""
+        aims = [
+            Route(*keys.split_cohort_key(key), target.revision, target.artifact_id)
+            for key, target in sorted(self._targets.items())
+            if target.artifact_id is not None
+        ]
+        return [aim for aim in aims if model in ("", aim.model) and cohort in (None, aim.cohort)]
+
     def names(self) -> set[str]:
         """Every ``model@cohort`` that is served or shall be."""
         pairs = (keys.split_cohort_key(key) for key in (*self._serving, *self._targets))
@@ -81,7 +90,7 @@ class Routes:
 
     def _only_model(self) -> ModelName:
         names = {route.model for route in self.served()}
-        if not names and self._aimed_at():
+        if not names and self.aimed_at(ModelName(""), None):
             raise _not_yet("no model is served yet")
         if not names:
             raise NotFound("no model is published; publish one: halogen publish", reason="MODEL_NOT_FOUND")
@@ -93,14 +102,10 @@ class Routes:
 
     def _not_served(self, model: ModelName, cohort: Cohort | None) -> HalogenError:
         name = f"{model[:64]}@{cohort}" if cohort else f"model {model[:64]!r}"
-        if any(model == aimed and cohort in (None, of) for aimed, of in self._aimed_at()):
+        if self.aimed_at(model, cohort):
             return _not_yet(f"{name} is published and not served yet: no engine has it ready")
         served = _listed(f"{route.model}@{route.cohort}" for route in self.served())
         return NotFound(f"{name} is not served here; there is {served}", reason="MODEL_NOT_FOUND")
-
-    def _aimed_at(self) -> list[tuple[ModelName, Cohort]]:
-        """What shall be served."""
-        return [keys.split_cohort_key(key) for key, target in self._targets.items() if target.artifact_id]
 
 
 def _not_yet(what: str) -> Unavailable:

@@ -13,7 +13,14 @@ from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
-from services.common.registry.records import GatewayRecord, LeaderRecord, LoaderRecord, Serving, Target
+from services.common.registry.records import (
+    GatewayRecord,
+    LeaderRecord,
+    LoaderRecord,
+    Serving,
+    Target,
+    TextFailure,
+)
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
 from services.common.registry.view import View
@@ -93,8 +100,10 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
 
 
 async def _report(catalog: Catalog, registration: Registration[GatewayRecord], server: RpcServer) -> None:
-    """Tells the registry which artifacts are loaded, and health clients whether anything can be asked for."""
+    """Tells the registry which artifacts are loaded and which cannot be, and health clients whether anything can be asked for."""
     async for _ in catalog.changes():
-        registration.update(registration.record.model_copy(update={"artifact_ids": catalog.artifact_ids}))
+        failures = tuple(TextFailure(artifact_id=each, error=why) for each, why in catalog.failures.items())
+        text = {"artifact_ids": catalog.artifact_ids, "text_failures": failures}
+        registration.update(registration.record.model_copy(update=text))
         names = catalog.readiness()
         server.readiness.set("" if any(names.values()) else "no model is served", names)

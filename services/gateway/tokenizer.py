@@ -7,9 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from tokenizers import Tokenizer
-
-from services.common.errors import CorruptData
+from services.common.text.tokenizer_file import read_tokenizer
 from services.gateway.decoder import Decoder
 from services.gateway.detokenizer import Detokenizer
 
@@ -28,10 +26,7 @@ class TextTokenizer:
     """
 
     def __init__(self, tokenizer_json: bytes) -> None:
-        try:
-            self._tokenizer = Tokenizer.from_str(tokenizer_json.decode())
-        except Exception as fault:  # the package raises bare Exception
-            raise CorruptData(f"tokenizer.json cannot be read: {fault}") from fault
+        self._tokenizer = read_tokenizer(tokenizer_json)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         decoder = self._tokenizer.decoder

@@ -15,6 +15,7 @@ from services.common.checkpoint.layout import TensorSpec
 from services.common.checkpoint.manifest import MAX_SMALL_FILE_BYTES, PATHS, REQUIRED_ROLES, Role, check_path
 from services.common.errors import CorruptData, InvalidRequest, NotFound, Unsupported
 from services.loader.safetensors_file import SourceTensor, read_table
+from services.loader.text_files import check_text_files
 
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
@@ -61,6 +62,7 @@ class HuggingFaceSource:
         """
         _refuse_other_formats(directory)
         small_files = _read_small_files(directory)
+        check_text_files(small_files)
         tensors = _read_tables(directory)
         architecture = _read_architecture(small_files, tensors)
         dropped = _droppable(tensors, architecture)

@@ -67,6 +67,15 @@ def test_it_fails_when_every_engine_that_tried_has_failed(seen: pb.Status, expec
     assert expected == _load_failure(seen, WANTED)
 
 
+def test_it_fails_at_once_when_a_gateway_cannot_read_it() -> None:
+    """Every gateway must be ready, so one is enough; another artifact's failure is none of its."""
+    seen = pb.Status(processes=[pb.ProcessStatus(role="gateway", id="g")])
+    failure = seen.processes[0].text_failures.add(artifact_id="b" * 64, error="tokenizer.json cannot be read")
+    assert _load_failure(seen, WANTED) is None
+    failure.artifact_id = WANTED.artifact_id
+    assert "gateway g cannot serve m: tokenizer.json cannot be read" == _load_failure(seen, WANTED)
+
+
 def test_who_is_missing_is_named() -> None:
     """The timeout's message says which processes are not there."""
     assert "no gateway, no loader, no scheduler is registered" in _who_is_missing(

@@ -9,7 +9,8 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from services.common.errors import CorruptData, InvalidRequest
-from services.gateway.chat import ChatTemplate, Message, special_tokens, template_source
+from services.common.text.chat_template import template_source
+from services.gateway.chat import ChatTemplate, Message, special_tokens
 
 CHATML = """{% for message in messages %}
     {% if loop.first and messages[0]['role'] != 'system' %}

@@ -340,3 +340,29 @@ def test_a_converter_that_is_stopped_leaves_no_artifact(tmp_path: Path, number: 
         assert set() == left
     convert(source, tmp_path / "artifact")
     assert {"source", "artifact"} == {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("tokenizer.json", '{"a": 1}', r"tokenizer\.json cannot be read"),
+        ("chat_template.jinja", "{% for message in messages %}", "the chat template cannot be read"),
+        ("tokenizer_config.json", '{"chat_template": "{{ messages"}', "the chat template cannot be read"),
+        (
+            "tokenizer_config.json",
+            '{"chat_template": [{"name": "default"}]}',
+            "the chat template cannot be read",
+        ),
+        ("chat_template.jinja", b"\xff\xfe", "the chat template cannot be read"),
+    ],
+)
+def test_what_no_gateway_could_read_is_refused(
+    tmp_path: Path, name: str, content: str | bytes, what: str
+) -> None:
+    """In one line, and nothing is made. Fault injection: `HuggingFaceSource.open` does not check text files."""
+    source = write_tiny_checkpoint(tmp_path / "source")
+    (source / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(CorruptData, match=what) as refused:
+        convert(source, tmp_path / "artifact")
+    assert (1, True) == (len(refused.value.message.splitlines()), "save_pretrained" in refused.value.message)
+    assert not (tmp_path / "artifact").exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services.common.backoff import Backoff
-from services.common.errors import CorruptData, Unavailable
+from services.common.errors import CorruptData, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import Serving, Target
@@ -114,6 +114,51 @@ async def test_what_is_served_but_not_loaded_yet_comes_soon(
     assert (0.5, []) == (caught.value.retry_after_s, flow.catalog.served())
     gate.set()
     await until(flow.catalog, lambda: len(flow.catalog.served()) == 1)
+
+
+async def test_what_cannot_be_read_is_reported_and_said(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it can be. Fault injection: `route` lets `Unavailable` pass as it is."""
+    gate = asyncio.Event()
+    monkeypatch.setattr(Backoff, "pause", lambda _: gate.wait())
+    fresh = Target(revision=Revision(2), artifact_id=other, who="w", why="y")
+    flow.files.failures = [CorruptData("tokenizer.json cannot be read")]
+    await flow.store.put(keys.target(ModelName("new"), Cohort.STABLE), fresh.encode())
+    await until(flow.catalog, lambda: bool(flow.catalog.failures))
+    assert {SECOND: "tokenizer.json cannot be read"} == flow.catalog.failures
+    with pytest.raises(PreconditionFailed, match=r"new@stable \(tokenizer\.json cannot be read\)"):
+        flow.catalog.route(ModelName("new"), None)
+    gate.set()
+    await until(flow.catalog, lambda: SECOND in flow.catalog.artifact_ids)
+    assert {} == flow.catalog.failures
+
+
+async def test_a_loader_that_is_away_is_no_failure(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing of the artifact. Fault injection: `_note_failure` notes every failure."""
+    away, gate = asyncio.Event(), asyncio.Event()
+
+    async def pause(_: Backoff) -> None:
+        away.set()
+        await gate.wait()
+
+    monkeypatch.setattr(Backoff, "pause", pause)
+    flow.files.failures = [Unavailable("starting")]
+    await aim(flow, other, 2)
+    await away.wait()
+    assert {} == flow.catalog.failures
+    gate.set()
+
+
+async def test_a_failure_goes_with_its_target(flow: Flow, other: ArtifactId) -> None:
+    """Nobody hears of an artifact that is no longer named."""
+    flow.files.failures = [CorruptData("broken")] * 3
+    await aim(flow, other, 2)
+    await until(flow.catalog, lambda: bool(flow.catalog.failures))
+    await aim(flow, FIRST, 3)
+    await until(flow.catalog, lambda: not flow.catalog.failures)
 
 
 async def test_an_outage_of_the_registry_changes_nothing(flow: Flow) -> None:

@@ -151,9 +151,9 @@ class Gateway:
         )
         await self.store.put(keys.SCHEDULER_LEADER, leader.encode())
 
-    async def publish(self) -> None:
-        target = Target(revision=Revision(1), artifact_id=ARTIFACT, who="w", why="y")
-        record = Serving(revision=Revision(1), artifact_id=ARTIFACT)
+    async def publish(self, artifact_id: ArtifactId = ARTIFACT, revision: int = 1) -> None:
+        target = Target(revision=Revision(revision), artifact_id=artifact_id, who="w", why="y")
+        record = Serving(revision=Revision(revision), artifact_id=artifact_id)
         await self.store.put(keys.target(MODEL, STABLE), target.encode())
         await self.store.put(keys.serving(MODEL, STABLE), record.encode())
 

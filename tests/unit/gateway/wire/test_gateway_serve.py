@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from services.cli.control_client import ControlClient
 from services.common.completion import FinishReason
 from services.common.errors import (
     AlreadyExists,
@@ -79,6 +80,19 @@ async def test_the_registry_learns_what_is_loaded(gateway: Gateway) -> None:
             if record.artifact_ids:
                 break
     assert ((ARTIFACT,), gateway.address) == (record.artifact_ids, record.address)
+
+
+async def test_the_registry_and_status_learn_what_cannot_be_read(gateway: Gateway) -> None:
+    """gateways/{id} says why, operators see it, and the status says who gave it."""
+    gateway.peers.files = {**gateway.peers.files, "tokenizer.json": b'{"a": 1}'}
+    await gateway.publish(ArtifactId("b" * 64), 2)
+    async with ControlClient(gateway.address) as control, contextlib.aclosing(control.watch()) as statuses:
+        async for status in statuses:
+            failures = [failure for process in status.processes for failure in process.text_failures]
+            if failures:
+                break
+    assert [("b" * 64, True)] == [(one.artifact_id, "tokenizer.json" in one.error) for one in failures]
+    assert "gateway-a" == status.answered_by
 
 
 async def test_models_are_listed(gateway: Gateway) -> None:

@@ -1,0 +1,42 @@
+"""The text files of a checkpoint: what no gateway could read is refused before it becomes an artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from services.common.checkpoint.manifest import PATHS, Role
+from services.common.errors import CorruptData
+from services.common.text.chat_template import compile_template, template_source
+from services.common.text.tokenizer_file import read_tokenizer
+
+_REMEDY: Final = "write it again with save_pretrained of the model's tokenizer"
+
+
+def check_text_files(files: Mapping[str, bytes]) -> None:
+    """Reads the tokenizer and the chat template as a gateway does.
+
+    Args:
+        files: Name to content; all but tokenizer.json may be missing, and JSON files hold objects.
+
+    Raises:
+        CorruptData: One cannot be read.
+    """
+    try:
+        read_tokenizer(files[PATHS[Role.TOKENIZER]])
+        source = _template_source(files)
+        if source is not None:
+            compile_template(source)
+    except CorruptData as fault:
+        line = " ".join(fault.message.split())
+        raise CorruptData(f"{line}; {_REMEDY}", reason="TEXT_FILE_UNREADABLE") from None
+
+
+def _template_source(files: Mapping[str, bytes]) -> str | None:
+    config = json.loads(files.get(PATHS[Role.TOKENIZER_CONFIG], b"{}"))
+    file = files.get(PATHS[Role.CHAT_TEMPLATE])
+    try:
+        return template_source(config, file.decode() if file else None)
+    except (LookupError, TypeError, ValueError) as fault:
+        raise CorruptData(f"the chat template cannot be read: {fault!r}") from None
