@@ -27,7 +27,7 @@ bench: .venv/.setup  ## our served engine beside transformers
 	@exec $(PY) bench/first_light.py
 
 verify: .venv/.setup  ## run every promise of the README and print a table
-	@exec $(PY) tests/e2e/verify.py
+	@exec $(PY) -m tests.e2e.verify
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -11,9 +11,10 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from services.cli import embedded_etcd, ports, publish
+from services.cli import embedded_etcd, publish
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
+from services.cli.ports import Ports
 from services.cli.supervisor import Child, Command
 
 ROLES = ("loader", "engine", "scheduler", "gateway")
@@ -85,22 +86,27 @@ async def fleet(
     """The system, running for as long as the scope lasts; one of each kind unless `replicas` says otherwise."""
     home, deaths = Home(folder / ".halogen"), asyncio.Queue[str]()
     home.make()
-    members = tuple(_members(home, replicas, flags or {}, deaths))
-    running = [asyncio.create_task(member.child.keep_running(), name=member.id) for member in members]
-    try:
-        yield Fleet(members=members, store=home.store, deaths=deaths)
-    finally:
-        for member in reversed(members):
-            await member.child.end(PATIENCE_S)
-        await asyncio.gather(*running)
+    with Ports() as ports:
+        members = tuple(_members(home, ports, replicas, flags or {}, deaths))
+        running = [asyncio.create_task(member.child.keep_running(), name=member.id) for member in members]
+        try:
+            yield Fleet(members=members, store=home.store, deaths=deaths)
+        finally:
+            for member in reversed(members):
+                await member.child.end(PATIENCE_S)
+            await asyncio.gather(*running)
 
 
 def _members(
-    home: Home, replicas: Mapping[str, int], flags: Mapping[str, Sequence[str]], deaths: asyncio.Queue[str]
+    home: Home,
+    ports: Ports,
+    replicas: Mapping[str, int],
+    flags: Mapping[str, Sequence[str]],
+    deaths: asyncio.Queue[str],
 ) -> list[Member]:
     port = ports.choose(2379)
     etcd = f"127.0.0.1:{port}"
-    argv = tuple(embedded_etcd.command(home.etcd_data, port, ports.choose(port + 1)))
+    argv = tuple(embedded_etcd.command(home.etcd_data, port, ports.choose(2380), name="etcd"))
     members = [_member(home, "etcd", "etcd", etcd, argv, deaths)]
     needed = _needed(home, folder_cache=home.root / "cache")
     for role in ROLES:

@@ -2,6 +2,7 @@
 
 The clone starts with an empty home directory and an environment of its own (PATH, and pip's settings), so that
 nothing of this checkout helps it. What the tests promise is read from the report of the clone's own `make test`.
+The containers are tried where a Docker engine answers (DOCKER_HOST).
 """
 
 from __future__ import annotations
@@ -24,28 +25,15 @@ from xml.etree import ElementTree as ET
 from rich.console import Console
 from rich.table import Table
 
+from tests.e2e.idle import measure_idle
+from tests.e2e.promises import PROMISES, Line, of_tests
+
 REPOSITORY = Path(__file__).parents[2]
 ANSWER = "The capital of France is Paris."
 FIRST_S, SECOND_S, TEST_S = 240, 20, 720
 END_S = 60
-
-# What each promise's tests are called; all that match must pass, and there must be one.
-TESTS = {
-    "2 fp32 ids equal transformers'; bf16 margins": ["test_exactness"],
-    "3 64 streams, full arena, conservation; one chunk": ["test_64_streams", "test_a_long_prompt_delays"],
-    "4 weights shared; a flipped byte is REJECTED": [
-        "test_the_engine_uses_the_loaders",
-        "test_a_flipped_byte",
-    ],
-    "5 reflection; status --json": ["test_a_client_without_stubs", "test_status_shows", "test_detached_it"],
-    "6 rows of reported faults": [f"test_s_{row}_" for row in ("b1", "d1", "d2", "d4", "d7", "f1")],
-}
-
-
-class Line(NamedTuple):
-    promise: str
-    passed: bool
-    seen: str
+RECOVERY_S = 10
+IDLE_S, GROWTH_S, GROWTH_BYTES = 60, 600, 16 << 20
 
 
 class Clone(NamedTuple):
@@ -62,6 +50,16 @@ class Clone(NamedTuple):
             capture_output=True,
             text=True,
             timeout=timeout_s,
+            check=False,
+        )
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
             check=False,
         )
 
@@ -91,7 +89,7 @@ def starts(fresh: Clone) -> Iterator[Line]:
         fresh.make("down")
         good = up.returncode == 0 and ANSWER in up.stdout and took_s < limit_s
         complaint = "" if up.returncode == 0 else up.stderr.strip()[-300:]
-        yield Line(f"1 {name} `make up` answers in under {limit_s} s", good, f"{took_s:.1f} s {complaint}")
+        yield Line(f"2.1 {name} `make up` answers in under {limit_s} s", good, f"{took_s:.1f} s {complaint}")
 
 
 def ends(fresh: Clone) -> Iterator[Line]:
@@ -111,20 +109,20 @@ def ends(fresh: Clone) -> Iterator[Line]:
             launcher = json.loads((fresh.folder / ".halogen" / "run" / "state.json").read_text())["pid"]
             while_up = processes_of(fresh.folder)
             os.kill(launcher, number)
-            left = wait_until_empty(lambda: processes_of(fresh.folder))
+            left = wait_until_empty(lambda: set(processes_of(fresh.folder).values()))
         left_memory = wait_until_empty(functools.partial(new_memory, memory))
         good = len(while_up) >= 6 and not left and not left_memory
         seen = f"{len(while_up)} processes before; left: {sorted(left) or 'none'}, memory: {sorted(left_memory) or 'none'}"
-        yield Line(f"1 {name} leaves no process and no shared memory", good, seen)
+        yield Line(f"2.1 {name} leaves no process and no shared memory", good, seen)
 
 
-def processes_of(folder: Path) -> set[str]:
-    """Processes whose program or working directory lies in the clone."""
-    found = set()
+def processes_of(folder: Path) -> dict[int, str]:
+    """Processes whose working directory lies in the clone, by id."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (entry / "cwd").readlink().is_relative_to(folder) and entry.name != str(os.getpid()):
-                found.add(f"{entry.name} {(entry / 'comm').read_text().strip()}")
+                found[int(entry.name)] = (entry / "comm").read_text().strip()
     return found
 
 
@@ -153,59 +151,66 @@ def tests(fresh: Clone) -> Iterator[Line]:
     took_s = time.monotonic() - began
     good = setup.returncode == 0 and test.returncode == 0 and took_s < TEST_S
     last = (test.stdout.strip() or test.stderr.strip()).splitlines()[-1]
-    yield Line("1 `make test` is green in at most 12 minutes", good, f"{took_s:.0f} s: {last}")
+    yield Line("2.1 `make test` is green in at most 12 minutes", good, f"{took_s:.0f} s: {last}")
     cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
-    for promise, names in TESTS.items():
+    for promise, names in PROMISES.items():
         yield of_tests(promise, names, cases)
 
 
-def of_tests(promise: str, names: list[str], cases: list[ET.Element]) -> Line:
-    bad, said = [], []
-    for name in names:
-        matching = [case for case in cases if name in f"{case.get('classname')}.{case.get('name')}"]
-        bad += [f"no test {name}"] * (not matching)
-        bad += [
-            str(case.get("name"))
-            for case in matching
-            if case.find("failure") is not None
-            or case.find("error") is not None
-            or case.find("skipped") is not None
-        ]
-        said += [f"{len(matching)} x {name}", *figures(matching)]
-    return Line(promise, not bad, "\n".join(bad or said))
+def kills(fresh: Clone) -> Iterator[Line]:
+    """kill -9 of every kind of process, five times each, under load."""
+    run = fresh.run(".venv/bin/python", "-m", "pytest", "-q", "tests/e2e/test_crashes.py", HALOGEN_KILLS="5")
+    seen = re.findall(r"kill -9 of .*", run.stdout)
+    slowest_s = max((float(s) for line in seen for s in re.findall(r"at most ([0-9.]+) s", line)), default=0)
+    good = run.returncode == 0 and len(seen) == 5 and slowest_s <= RECOVERY_S
+    said = "\n".join(seen) if seen else run.stdout[-500:]
+    yield Line(f"3.2 kill -9, 5 times each, under load; whole again within {RECOVERY_S} s", good, said)
 
 
-def figures(cases: list[ET.Element]) -> list[str]:
-    """Lines with figures that the tests printed."""
-    texts = [case.findtext("system-out") or "" for case in cases]
-    return [
-        line
-        for text in texts
-        for line in text.splitlines()
-        if re.match(r"(peak|checks|smaps|steps|exact)", line)
-    ]
+def rest(fresh: Clone) -> Iterator[Line]:
+    """What the system costs while nobody asks."""
+    up = fresh.make("up", "DETACH=1")
+    try:
+        assert up.returncode == 0, up.stderr
+        idle = measure_idle(processes_of(fresh.folder), IDLE_S, GROWTH_S)
+    finally:
+        fresh.make("down")
+    yield Line(
+        f"3.6 idle: at most 3 % of a core over {IDLE_S} s", idle.core_share <= 0.03, f"{idle.core_share:.2%}"
+    )
+    grown = f"{idle.before_bytes >> 20} MiB, {GROWTH_S} s later {idle.after_bytes >> 20} MiB"
+    good = idle.after_bytes - idle.before_bytes < GROWTH_BYTES
+    yield Line(f"3.6 idle: memory does not grow over {GROWTH_S} s", good, grown)
+
+
+def containers(fresh: Clone) -> Iterator[Line]:
+    """The system in containers, where a Docker engine answers."""
+    if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0:
+        yield Line("3.4 docker compose", False, "not shown: no Docker engine answers; set DOCKER_HOST")
+        return
+    run = fresh.run("tests/e2e/compose.sh", DOCKER_HOST=os.environ.get("DOCKER_HOST", ""))
+    for verdict, seen in re.findall(r"^(ok|FAIL) +(.*)$", run.stdout, re.MULTILINE):
+        yield Line("3.4 docker compose", verdict == "ok", seen)
+    yield Line("3.4 docker compose, as a whole", run.returncode == 0, f"status {run.returncode}")
 
 
 def bench(fresh: Clone) -> Iterator[Line]:
     """Ours, served, beside transformers."""
     result = fresh.folder / "figures.json"
-    command = [str(fresh.folder / ".venv/bin/python"), "bench/first_light.py", "--json", str(result)]
-    run = subprocess.run(
-        command, cwd=fresh.folder, env=fresh.environment, capture_output=True, text=True, check=False
-    )
+    run = fresh.run(".venv/bin/python", "bench/first_light.py", "--json", str(result))
     if run.returncode != 0:
-        yield Line("7 bench/first_light.py", False, run.stderr.strip()[-500:])
+        yield Line("2.7 bench/first_light.py", False, run.stderr.strip()[-500:])
         return
     for figure in json.loads(result.read_text())["figures"]:
         if figure["goal"] is not None:
             good = figure["value"] >= figure["goal"]
-            yield Line(f"7 {figure['name']} >= {figure['goal']}", good, f"{figure['value']:.2f} x")
+            yield Line(f"2.7 {figure['name']} >= {figure['goal']}", good, f"{figure['value']:.2f} x")
 
 
 def main() -> int:
     console, lines = Console(), list[Line]()
     with clone() as fresh:
-        for part in (starts, ends, tests, bench):
+        for part in (starts, ends, tests, bench, kills, rest, containers):
             for line in part(fresh):
                 console.print("ok  " if line.passed else "FAIL", line.promise, markup=False)
                 lines.append(line)

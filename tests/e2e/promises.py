@@ -1,0 +1,66 @@
+"""What is promised, and which tests show it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+# Of each promise, parts of the names of its tests: all that match must pass, and there must be one of each.
+PROMISES = {
+    "2.2 fp32 ids equal transformers'; bf16 margins": ["test_exactness"],
+    "2.3 64 streams, full arena, conservation; one chunk": ["test_64_streams", "test_a_long_prompt_delays"],
+    "2.4 weights shared; a flipped byte is REJECTED": [
+        "test_the_engine_uses_the_loaders",
+        "test_a_flipped_byte",
+    ],
+    "2.5 reflection; status --json": ["test_a_client_without_stubs", "test_status_shows", "test_detached_it"],
+    "2.6 reported faults": [f"s_{row}_" for row in ("b1", "d1", "d2", "d4", "d7", "f1")],
+    "3.1 streams cut off at random, clients killed": ["200_streams", "50_killed_client"],
+    "3.2 kill -9 of each; ledger; loader replaced": [
+        "test_kill_9_under_load",
+        "test_the_next_leader_knows_every_live_ticket",
+        "test_a_loader_killed_and_replaced",
+    ],
+    "3.3 SIGTERM of each under 8 streams; 30 s without etcd": ["test_sigterm_under_8", "test_s_e10_"],
+    "3.5 traces and metrics": ["test_a_request_is_one_trace", "test_a_publish_is_one_trace", "test_s_h2_"],
+    "3.7 reported faults": [
+        f"{row}_"
+        for row in (
+            *("s_a1", "s_a2", "s_a4", "s_a5", "s_a7", "s_a11", "s_a13", "s_b10", "s_e1", "s_e2", "s_e3"),
+            *("s_e6", "s_e7", "s_e10", "s_f2", "s_f4", "s_g2", "s_h1", "s_h2", "s_h3"),
+            *("r_e2", "r_e3", "r_e4", "r_e7", "r_e9"),
+        )
+    ],
+}
+
+
+class Line(NamedTuple):
+    promise: str
+    passed: bool
+    seen: str
+
+
+def of_tests(promise: str, names: list[str], cases: list[ET.Element]) -> Line:
+    bad, said = [], []
+    for name in names:
+        matching = [case for case in cases if name in f"{case.get('classname')}.{case.get('name')}"]
+        bad += [f"no test {name}"] * (not matching)
+        bad += [str(case.get("name")) for case in matching if not _passed(case)]
+        said += [f"{len(matching)} x {name}", *_figures(matching)]
+    return Line(promise, not bad, "\n".join(bad or said))
+
+
+def _passed(case: ET.Element) -> bool:
+    return all(case.find(how) is None for how in ("failure", "error", "skipped"))
+
+
+def _figures(cases: list[ET.Element]) -> list[str]:
+    """Lines with figures that the tests printed."""
+    texts = [case.findtext("system-out") or "" for case in cases]
+    return [
+        line
+        for text in texts
+        for line in text.splitlines()
+        if re.match(r"(peak|checks|smaps|steps|exact)", line)
+    ]
