@@ -12,7 +12,7 @@ up: .venv/.up  ## serve the demo model (DETACH=1 returns once it answers)
 	@exec $(PY) -m services.cli up --home .halogen $(if $(DETACH),--detach,--stop-with-parent)
 
 down:  ## stop what `up` started
-	@test -x $(PY) || { echo "nothing was ever started here"; exit 0; }; exec $(PY) -m services.cli down --home .halogen
+	@test -f .venv/.up || { echo "nothing was ever started here"; exit 0; }; exec $(PY) -m services.cli down --home .halogen
 
 test: .venv/.setup lint  ## lint, and every test that needs no GPU and no Docker
 	@OMP_NUM_THREADS=2 exec $(PY) -m pytest -m "not gpu"
@@ -29,15 +29,17 @@ bench: .venv/.setup  ## our served engine beside transformers
 verify: .venv/.setup  ## run every promise of the README and print a table
 	@exec $(PY) -m tests.e2e.verify
 
-.venv/bin/python:
+.venv/.made:  # what a killed attempt left has no pip, and is made again
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "halogen needs Python 3.11 or newer: install it, or give it with make PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv .venv || { echo "python's venv module is missing: on Debian, apt-get install python3-venv"; exit 1; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || \
+	  { echo "python's venv module is missing: on Debian, apt-get install python3-venv"; exit 1; }
+	@touch $@
 
-.venv/.up: .venv/bin/python $(BUILT)
-	@echo "installing halogen with its engine into .venv" >&2
+.venv/.up: .venv/.made $(BUILT)
+	@echo "installing halogen with its engine into .venv (PyTorch comes along: a minute or more)" >&2
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[engine,demo]' && touch $@
 
-.venv/.setup: .venv/bin/python $(BUILT)
-	@echo "installing halogen with every extra into .venv" >&2
+.venv/.setup: .venv/.made $(BUILT)
+	@echo "installing halogen with every extra into .venv (PyTorch comes along: a minute or more)" >&2
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[engine,demo,dev]' && touch $@ .venv/.up

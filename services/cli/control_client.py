@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import grpc
 
@@ -14,6 +14,8 @@ from halogen.v1.control_pb2_grpc import ControlServiceStub
 from services.common.errors import Unavailable
 from services.common.rpc.client import connect
 from services.common.rpc.status import from_rpc_error
+
+START_S: Final = 60.0  # for a gateway that is being started
 
 
 class Order(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import ask, convert, demo, detached, publish, run_state, unpublish, up
+from services.cli import ask, asked_gateway, convert, demo, detached, publish, run_state, unpublish, up
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
@@ -111,7 +111,7 @@ def generate(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
-    _run(ask.generate(_gateway(address, home), text, asking, as_json=as_json))
+    _run(ask.generate(asked_gateway.choose(address, home).address, text, asking, as_json=as_json))
 
 
 @app.command()
@@ -138,9 +138,16 @@ def chat(
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:
-        _run(ask.chat(_gateway(address, home), [*begun, ask.user(message)], asking, as_json=as_json))
+        _run(
+            ask.chat(
+                asked_gateway.choose(address, home).address,
+                [*begun, ask.user(message)],
+                asking,
+                as_json=as_json,
+            )
+        )
     else:
-        _run(ask.converse(_gateway(address, home), begun, asking))
+        _run(ask.converse(asked_gateway.choose(address, home).address, begun, asking))
 
 
 @app.command("convert")
@@ -185,7 +192,7 @@ def publish_command(
         bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
     ] = False,
     wait: Annotated[
-        float, typer.Option("--wait", help="Seconds to wait until it is served; 0 does not wait.")
+        float, typer.Option("--wait", min=0, help="Seconds to wait until it is served; 0 does not wait.")
     ] = 300,
     store: Annotated[
         str | None,
@@ -203,10 +210,17 @@ def publish_command(
             f"{artifact} is no artifact directory; make one with: halogen convert SOURCE {artifact}"
         )
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
-    folder = store or _local_store(home)
+    gateway, folder = asked_gateway.choose(address, home), store or asked_gateway.local_store(home)
     published = _run(
         publish.publish(
-            _gateway(address, home), order, artifact, folder, reverify=reverify, wait_s=wait, once=once
+            gateway.address,
+            order,
+            artifact,
+            folder,
+            reverify=reverify,
+            wait_s=wait,
+            once=once,
+            patience_s=gateway.patience_s,
         )
     )
     if as_json:
@@ -227,7 +241,8 @@ def unpublish_command(
     who: WhoOption = "",
     expected_revision: ExpectedRevisionOption = None,
     wait: Annotated[
-        float, typer.Option("--wait", help="Seconds to wait until no engine holds it; 0 does not wait.")
+        float,
+        typer.Option("--wait", min=0, help="Seconds to wait until no engine holds it; 0 does not wait."),
     ] = 300,
     address: AddressOption = None,
     home: HomeOption = None,
@@ -235,7 +250,8 @@ def unpublish_command(
 ) -> None:
     """Serve a model no more: new requests are refused, running ones finish, engines unload it."""
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
-    revision = _run(unpublish.unpublish(_gateway(address, home), order, wait_s=wait))
+    gateway = asked_gateway.choose(address, home)
+    revision = _run(unpublish.unpublish(gateway.address, order, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
         out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)
     else:
@@ -245,7 +261,7 @@ def unpublish_command(
 @app.command("status")
 def status(address: AddressOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show what is served where."""
-    status_command.show(_run(_read_status(_gateway(address, home))), as_json=as_json)
+    status_command.show(_run(_read_status(asked_gateway.choose(address, home).address)), as_json=as_json)
 
 
 async def _read_status(address: str) -> pb.Status:
@@ -257,21 +273,6 @@ def _run(work: Coroutine[Any, Any, R]) -> R:
     """Runs a command's work, its spans exported where the environment asks for it."""
     with exporting("cli", fresh_id("cli")):
         return asyncio.run(work)
-
-
-def _gateway(address: str | None, home: Path | None = None) -> str:
-    """The address asked for, else the local system's, else the usual one."""
-    if address:
-        return address
-    state = run_state.running(Home.find(home))
-    return state.addresses.gateway if state else "127.0.0.1:50051"
-
-
-def _local_store(home: Path | None) -> str:
-    state = run_state.running(Home.find(home))
-    if state is None:
-        raise CommandError("no local system runs from here: give --store, the store that the loaders read")
-    return str(state.store)
 
 
 def run() -> None:

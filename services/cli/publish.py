@@ -13,7 +13,7 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli import delivery
 from services.cli.console import CommandError, byte_progress, err
-from services.cli.control_client import ControlClient, Order
+from services.cli.control_client import START_S, ControlClient, Order
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
@@ -161,10 +161,17 @@ async def publish(
     reverify: bool,
     wait_s: float,
     once: bool = False,
+    patience_s: float = START_S,
 ) -> Published:
-    """The whole way of one artifact; waits until it is served unless `wait_s` is 0."""
+    """The whole way of one artifact; waits until it is served unless `wait_s` is 0.
+
+    Raises:
+        Unavailable: No gateway answers within `patience_s` seconds.
+        CommandError: The artifact cannot be served; the line says why.
+    """
     with span("publish", {MODEL: order.model, COHORT: order.cohort}):
         async with ControlClient(address) as control:
+            await control.connect(patience_s)
             with byte_progress() as progress:
                 artifact_id = await register(
                     control, order.model, artifact, store, progress, reverify=reverify

@@ -7,15 +7,21 @@ import contextlib
 
 from halogen.v1 import control_pb2 as pb
 from services.cli.console import CommandError, err
-from services.cli.control_client import ControlClient, Order
+from services.cli.control_client import START_S, ControlClient, Order
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
 
-async def unpublish(address: str, order: Order, *, wait_s: float) -> int:
-    """Withdraws the cohort and returns the revision; waits until no engine holds it unless `wait_s` is 0."""
+async def unpublish(address: str, order: Order, *, wait_s: float, patience_s: float = START_S) -> int:
+    """Withdraws the cohort and returns the revision; waits until no engine holds it unless `wait_s` is 0.
+
+    Raises:
+        Unavailable: No gateway answers within `patience_s` seconds.
+        CommandError: An engine still holds it when the time is over.
+    """
     with span("unpublish", {MODEL: order.model, COHORT: order.cohort}):
         async with ControlClient(address) as control:
+            await control.connect(patience_s)
             revision = await control.unpublish(order)
             if wait_s:
                 with err.status("waiting for the engines"):
