@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from services.cli.console import err, out
-from services.common.client import Client, CompletionStream, Options
+from services.common.client import Client, CompletionStream
+from services.common.client_options import Options
 from services.common.completion import Chunk, Completion
 
 

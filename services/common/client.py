@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, Unpack
 
 import grpc
 
 from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.inference_pb2_grpc import InferenceServiceStub
+from services.common.client_options import Options, check_messages, check_text, check_token_ids, checked
 from services.common.client_span import RequestSpan
 from services.common.completion import Chunk, Completion
 from services.common.completion_messages import chunk_of
@@ -34,26 +35,6 @@ if TYPE_CHECKING:
     from halogen.v1.inference_pb2_grpc import InferenceServiceAsyncStub
 
 _UNARY_S: Final = 10.0
-
-
-class Options(TypedDict, total=False):
-    """What may be said about a completion; what is left out is the server's choice.
-
-    `timeout_s` is for the whole answer, tries included. The rest is described in inference.proto and types.proto.
-    """
-
-    request_id: str
-    model: str
-    cohort: str
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    max_tokens: int
-    stop_token_ids: Sequence[int]
-    ignore_eos: bool
-    stop: Sequence[str]
-    timeout_s: float | None
 
 
 class ServedModel(NamedTuple):
@@ -98,8 +79,12 @@ class Client:
         return self._open_stub
 
     def generate(self, prompt: str | Sequence[int], **options: Unpack[Options]) -> CompletionStream:
-        """Continues a text, or token ids. Nothing is sent before the stream is read."""
-        options = _checked(options)
+        """Continues a text, or token ids. Nothing is sent before the stream is read.
+
+        Raises:
+            InvalidRequest: The prompt or an option cannot be sent.
+        """
+        options = checked(options)
         request = pb.GenerateRequest(
             request_id=options.get("request_id", ""),
             model=options.get("model", ""),
@@ -108,16 +93,23 @@ class Client:
             stop=options.get("stop", ()),
         )
         if isinstance(prompt, str):
+            check_text("prompt", prompt)
             request.text = prompt
         else:
+            check_token_ids("prompt", prompt)
             request.token_ids.ids.extend(prompt)
         return self._stream(
             lambda timeout_s: self._stub.Generate(request, timeout=timeout_s), TEXT_COMPLETION, options
         )
 
     def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[Options]) -> CompletionStream:
-        """Answers a conversation: messages with a "role" and a "content"."""
-        options = _checked(options)
+        """Answers a conversation: messages with a "role" and a "content".
+
+        Raises:
+            InvalidRequest: A message or an option cannot be sent.
+        """
+        options = checked(options)
+        check_messages(messages)
         request = pb.ChatRequest(
             request_id=options.get("request_id", ""),
             model=options.get("model", ""),
@@ -244,15 +236,6 @@ def _whose_cancellation() -> BaseException:
     if task is not None and task.cancelling():
         return asyncio.CancelledError()
     return Cancelled("the client was closed while the answer was on its way")
-
-
-def _checked(options: Options) -> Options:
-    """Catches what a type checker would have: a misspelt option, and one string given for a list of them."""
-    if unknown := options.keys() - Options.__annotations__.keys():
-        raise TypeError(f"no such option: {', '.join(sorted(unknown))}; see services.common.client.Options")
-    if isinstance(stop := options.get("stop"), str):
-        return {**options, "stop": (stop,)}
-    return options
 
 
 def _sampling_params(options: Options) -> types_pb2.SamplingParams:

@@ -6,23 +6,27 @@ Flags win over variables, variables over the file, the file over defaults. A def
 from __future__ import annotations
 
 import argparse
+import contextlib
 import contextvars
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    YamlConfigSettingsSource,
 )
 
+from services.common.config_file import nearest, read_settings
+from services.common.errors import InvalidRequest
 from services.common.ids import ProcessId
 from services.common.rpc.address import Address
 from services.common.rpc.in_flight import SLOW_READER_S
@@ -39,7 +43,8 @@ def _parse_address(value: Any) -> Any:
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 HostPort = Annotated[Address, NoDecode, BeforeValidator(_parse_address)]
 
-_config_file: contextvars.ContextVar[Path | None] = contextvars.ContextVar("config_file", default=None)
+_NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
+_in_file: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("in_file", default=_NO_SETTINGS)
 
 
 class ProcessConfig(BaseSettings):
@@ -99,7 +104,7 @@ class ProcessConfig(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic-settings passes it
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, _config_file.get())
+        return init_settings, env_settings, InitSettingsSource(settings_cls, dict(_in_file.get()))
 
     @classmethod
     def load(cls, argv: Sequence[str]) -> Self:
@@ -118,21 +123,56 @@ class ProcessConfig(BaseSettings):
             sys.exit(f"{program}: --config {chosen.config}: no such file")
         parser = argparse.ArgumentParser(prog=program, parents=[chooser], allow_abbrev=False)
         flags: CliSettingsSource[Any] = CliSettingsSource(cls, root_parser=parser)
-        token = _config_file.set(chosen.config)
+        given = flags(args=rest)
         try:
-            return cls(_cli_settings_source=flags(args=rest))
-        except ValidationError as failure:
-            print(f"{program}: {_first_fault(failure)}", file=sys.stderr)  # noqa: T201  # the logs are not up yet
+            with _reading(chosen.config, cls.model_fields):
+                return cls(_cli_settings_source=given)
+        except (ValidationError, InvalidRequest) as failure:
+            line = failure.message if isinstance(failure, InvalidRequest) else _first_fault(failure)
+            print(f"{program}: {line}", file=sys.stderr)  # noqa: T201  # the logs are not up yet
             raise SystemExit(2) from None
-        finally:
-            _config_file.reset(token)
 
     def as_event(self) -> dict[str, Any]:
-        """The effective values, for the one event that prints them; secrets are files, so none is here."""
-        return {name: str(value) for name, value in self}
+        """The effective values as JSON has them, for the one event that prints them; secrets are files, so none is here."""
+        return {name: _plain(value) for name, value in self}
+
+    @classmethod
+    def misspelt(cls, variables: Iterable[str]) -> dict[str, str]:
+        """Of the environment's `variables`, those that are nearly one of ours, each with the one that it may be.
+
+        Others may be other processes': the environment is often shared.
+        """
+        prefix = str(cls.model_config["env_prefix"])
+        names = {f"{prefix}{name}".lower(): f"{prefix}{name.upper()}" for name in cls.model_fields}
+        ours = [name for name in variables if name.startswith(prefix) and name.lower() not in names]
+        slips = {name: nearest(name.removeprefix(prefix), cls.model_fields) for name in ours}
+        return {name: f"{prefix}{near.upper()}" for name, near in sorted(slips.items()) if near}
+
+
+@contextlib.contextmanager
+def _reading(file: Path | None, names: Collection[str]) -> Iterator[None]:
+    """Settings that are made in the scope take what the file says."""
+    token = _in_file.set(read_settings(file, names) if file else _NO_SETTINGS)
+    try:
+        yield
+    finally:
+        _in_file.reset(token)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Address() | Path():
+            return str(value)
+        case tuple():
+            return [_plain(each) for each in value]
+    return value
 
 
 def _first_fault(failure: ValidationError) -> str:
     fault = failure.errors()[0]
     name = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
-    return f"{name}: {fault['msg']} (got {fault['input']!r}); see --help"
+    if fault["type"] == "missing":
+        return f"{name} is needed; see --help"
+    what = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    got = f" (got {fault['input']!r})" if isinstance(fault["input"], str | int | float) else ""
+    return f"{name}: {what}{got}; see --help" if fault["loc"] else f"{what}; see --help"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import os
 import socket
 import sys
 from collections.abc import Callable, Coroutine
@@ -67,6 +68,8 @@ def launch(config_type: type[C], serve: Serve[C]) -> None:
     config = config_type.load(sys.argv[1:])
     configure_logs(config.role, config.log_level)
     log.info("configuration", **config.as_event())
+    if slips := config.misspelt(os.environ):
+        log.warning("variables_misspelt", do_you_mean=slips)
 
     def started(bound: Address) -> None:
         log.info("listening", protocol="grpc", address=str(bound))

@@ -9,7 +9,7 @@ from halogen.v1 import types_pb2
 from services.cli.ask import Asking
 from services.cli.control_client import Order
 from services.cli.publish import Published, _is_serving, _load_failure, _standing, _who_is_missing
-from services.common.client import Options
+from services.common.client_options import Options
 
 WANTED = Published("m", "stable", "a" * 64, 2)
 ACTIVE = types_pb2.GENERATION_STATE_ACTIVE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,8 @@ def test_lists_are_commas_in_flags_and_variables_and_lists_in_files(
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--chunk-tokens", "0"], "--chunk-tokens: Input should be greater than or equal to 1"),
-        (["--listen", "nowhere"], "--listen: Value error, 'nowhere' is not host:port"),
+        (["--chunk-tokens", "0"], "--chunk-tokens: should be greater than or equal to 1 (got '0')"),
+        (["--listen", "nowhere"], "--listen: 'nowhere' is not host:port"),
         (["--bogus", "1"], "unrecognized arguments: --bogus"),
     ],
 )
@@ -60,10 +61,59 @@ def test_a_wrong_setting_is_one_line(argv: list[str], words: str, capsys: pytest
 def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A misspelt setting never passes for a default."""
     path = tmp_path / "engine.yaml"
-    path.write_text("chunk_tokns: 2\n")
+    path.write_text("chunk-tokns: 2\n")
     with pytest.raises(SystemExit):
         Config.load(["--config", str(path)])
-    assert "--chunk-tokns: Extra inputs are not permitted" in capsys.readouterr().err
+    expected = f"{path}: there is no setting 'chunk-tokns'; do you mean chunk_tokens?\n"
+    assert capsys.readouterr().err.endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"listen: [", "cannot be read: while parsing"),
+        (b"\xff\xfe\xff", "cannot be read: "),
+        (b"- a\n- b\n", "give settings as lines"),
+        (b"just words", "give settings as lines"),
+        (b"bogus: 1", "there is no setting 'bogus'; see --help"),
+    ],
+)
+def test_a_broken_file_is_one_line(
+    tmp_path: Path, content: bytes, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the file. Fault injection: `load` catches ValidationError alone."""
+    path = tmp_path / "engine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SystemExit) as raised:
+        Config.load(["--config", str(path)])
+    said = capsys.readouterr().err
+    assert (2, 1, True) == (raised.value.code, said.count("\n"), f"{path}" in said and words in said)
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    """Only comments: the defaults."""
+    path = tmp_path / "engine.yaml"
+    path.write_text("# nothing yet\n")
+    assert 512 == Config.load(["--config", str(path)]).chunk_tokens
+
+
+def test_the_event_has_plain_values() -> None:
+    """Lists are lists, nothing is null, durations are numbers; addresses are as one writes them."""
+    event = Config.load(["--listen", "h:1", "--etcd", "a:1,b:2"]).as_event()
+    assert {
+        "listen": "h:1",
+        "etcd": ["a:1", "b:2"],
+        "etcd_ca_file": None,
+        "drain_s": 30.0,
+        "chunk_tokens": 512,
+    } == {name: event[name] for name in ("listen", "etcd", "etcd_ca_file", "drain_s", "chunk_tokens")}
+    assert event == json.loads(json.dumps(event))
+
+
+def test_a_misspelt_variable_is_told_with_the_one_it_may_be() -> None:
+    """Known ones and other processes' are none of it. Fault injection: `misspelt` compares whole names."""
+    variables = ["HALOGEN_CHUNK_TOKEN", "HALOGEN_LISTEN", "HALOGEN_STORE", "HALOGEN_TICKET_KEY_FILE", "PATH"]
+    assert {"HALOGEN_CHUNK_TOKEN": "HALOGEN_CHUNK_TOKENS"} == Config.misspelt(variables)
 
 
 def test_a_missing_file_is_said() -> None:
