@@ -9,7 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from services.cli.console import err, out
+from rich.console import Console
+
+from services.cli.console import CommandError, err, out
 from services.common.client import Client, CompletionStream
 from services.common.client_options import Options
 from services.common.completion import Chunk, Completion
@@ -23,6 +25,9 @@ class Message(NamedTuple):
 
 
 def user(content: str) -> Message:
+    """Raises CommandError when it says nothing."""
+    if not content.strip():
+        raise CommandError("the question is empty: ask something, or leave it out to talk")
     return Message("user", content)
 
 
@@ -58,19 +63,26 @@ class Timing(NamedTuple):
         return (self.tokens - 1) / after_s if self.tokens > 1 and after_s > 0 else 0.0
 
 
-async def generate(address: str, prompt: str, asking: Asking, *, as_json: bool = False) -> Completion:
-    """Continues a text and shows it."""
+async def generate(
+    address: str, prompt: str, asking: Asking, *, as_json: bool = False, figures: Console = err
+) -> Completion:
+    """Continues a text and shows it, with its `figures` there."""
     async with Client(address) as client:
-        return await _show(client.generate(prompt, **asking.options()), as_json=as_json)
+        return await _show(client.generate(prompt, **asking.options()), figures, as_json=as_json)
 
 
 async def chat(
-    address: str, messages: Sequence[Message], asking: Asking, *, as_json: bool = False
+    address: str,
+    messages: Sequence[Message],
+    asking: Asking,
+    *,
+    as_json: bool = False,
+    figures: Console = err,
 ) -> Completion:
-    """Asks for the next turn of a conversation and shows it."""
+    """Asks for the next turn of a conversation and shows it, with its `figures` there."""
     async with Client(address) as client:
         turns = [message._asdict() for message in messages]
-        return await _show(client.chat(turns, **asking.options()), as_json=as_json)
+        return await _show(client.chat(turns, **asking.options()), figures, as_json=as_json)
 
 
 async def converse(address: str, begun: Sequence[Message], asking: Asking) -> None:
@@ -87,7 +99,7 @@ async def converse(address: str, begun: Sequence[Message], asking: Asking) -> No
             messages.append(Message("assistant", answer.text))
 
 
-async def _show(stream: CompletionStream, *, as_json: bool) -> Completion:
+async def _show(stream: CompletionStream, figures: Console, *, as_json: bool) -> Completion:
     """Prints the text as it comes and what gave it; or, as JSON, everything at the end."""
     started, first_token_s, chunks = time.perf_counter(), 0.0, list[Chunk]()
     async with stream:
@@ -102,7 +114,7 @@ async def _show(stream: CompletionStream, *, as_json: bool) -> Completion:
         out.print(json.dumps(_facts(completion, timing), ensure_ascii=False), markup=False)
     else:
         out.print()
-        err.print(_summary(completion, timing), style="dim", markup=False)
+        figures.print(_summary(completion, timing), style="dim", markup=False)
     return completion
 
 

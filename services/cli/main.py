@@ -13,11 +13,10 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from halogen.v1 import control_pb2 as pb
 from services.cli import ask, asked_gateway, convert, demo, detached, publish, run_state, unpublish, up
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
-from services.cli.control_client import ControlClient, Order
+from services.cli.control_client import Order
 from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
@@ -156,15 +155,22 @@ def convert_command(
     target: Annotated[
         Path, typer.Argument(help="The artifact directory to make (from a GGUF: a Hugging Face one).")
     ],
+    as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint to a v2 artifact."""
+    is_gguf = source.suffix == ".gguf"
     with byte_progress() as progress:
-        if source.suffix == ".gguf":
+        if is_gguf:
             convert.gguf_to_hugging_face(source, target, progress)
-            made = f"{target}: a Hugging Face directory; now: halogen convert {target} ARTIFACT"
+            made = {"directory": str(target)}
         else:
-            made = convert.to_artifact(source, target, progress)
-    out.print(made)
+            made = {"artifact_id": convert.to_artifact(source, target, progress), "directory": str(target)}
+    if as_json:
+        out.print(json.dumps(made), markup=False)
+    elif is_gguf:
+        out.print(f"{target}: a Hugging Face directory; now: halogen convert {target} ARTIFACT", markup=False)
+    else:
+        out.print(made["artifact_id"])
 
 
 @app.command("demo")
@@ -205,10 +211,7 @@ def publish_command(
     as_json: JsonOption = False,
 ) -> None:
     """Serve an artifact: copy it to the store, have it verified, name it for a cohort."""
-    if not (artifact / "manifest.json").is_file():
-        raise CommandError(
-            f"{artifact} is no artifact directory; make one with: halogen convert SOURCE {artifact}"
-        )
+    publish.check_artifact(artifact)
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
     gateway, folder = asked_gateway.choose(address, home), store or asked_gateway.local_store(home)
     published = _run(
@@ -261,12 +264,9 @@ def unpublish_command(
 @app.command("status")
 def status(address: AddressOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show what is served where."""
-    status_command.show(_run(_read_status(asked_gateway.choose(address, home).address)), as_json=as_json)
-
-
-async def _read_status(address: str) -> pb.Status:
-    async with ControlClient(address) as control:
-        return await control.status(publish.STATUS_S)
+    status_command.show(
+        _run(status_command.read(asked_gateway.choose(address, home).address)), as_json=as_json
+    )
 
 
 def _run(work: Coroutine[Any, Any, R]) -> R:

@@ -28,6 +28,17 @@ class Published(NamedTuple):
     revision: int
 
 
+def check_artifact(directory: Path) -> None:
+    """Raises CommandError unless it is an artifact directory; the line says how to make one."""
+    if (directory / "manifest.json").is_file():
+        return
+    if (directory / "config.json").is_file():
+        advice = f"it holds a model of another format; convert it: halogen convert {directory} {directory}-artifact"
+    else:
+        advice = "make one with: halogen convert SOURCE OUT"
+    raise CommandError(f"{directory} is no artifact directory; {advice}")
+
+
 async def register(
     control: ControlClient,
     model: str,

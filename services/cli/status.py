@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
 from rich.table import Table
@@ -11,6 +11,14 @@ from rich.table import Table
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.console import out
+from services.cli.control_client import ControlClient
+
+_ANSWER_S: Final = 10.0
+
+
+async def read(address: str) -> pb.Status:
+    async with ControlClient(address) as control:
+        return await control.status(_ANSWER_S)
 
 
 def show(status: pb.Status, *, as_json: bool) -> None:
@@ -39,12 +47,20 @@ def _numbers(value: Any) -> Any:
 
 
 def _models(status: pb.Status) -> Table:
-    table = Table("model", "cohort", "serving", "artifact", "desired", "by", "because", title="Models")
+    table = _table("Models", "model", "cohort", "serving", "artifact", "desired", "by", "because")
     for cohort in status.cohorts:
         serving = _serving(cohort)
         artifact = (cohort.serving_artifact_id or cohort.desired_artifact_id)[:12]
         desired = str(cohort.desired_revision)
         table.add_row(cohort.model, cohort.cohort, serving, artifact, desired, cohort.who, cohort.why)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    """What is too long for its column goes on below; nothing is cut off."""
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     return table
 
 
@@ -55,7 +71,7 @@ def _serving(cohort: pb.CohortStatus) -> str:
 
 
 def _processes(status: pb.Status) -> Table:
-    table = Table("process", "id", "address", "http", "host", "holds", title="Processes")
+    table = _table("Processes", "process", "id", "address", "http", "host", "holds")
     for process in status.processes:
         addresses = (process.address, process.http_address)
         table.add_row(process.role, process.id, *addresses, process.host, "\n".join(_held(process)))
@@ -68,7 +84,7 @@ def _held(process: pb.ProcessStatus) -> list[str]:
     lines += [f"{failure.artifact_id[:12]} FAILED: {failure.error}" for failure in process.text_failures]
     if process.role == "scheduler":
         lines.append(f"leads, term {process.term}" if process.term else "stands by")
-    return [*lines, process.placement] if process.placement else lines
+    return [*lines, *filter(None, (process.placement, process.runtime_build))]
 
 
 def _generation(generation: pb.GenerationStatus) -> str:

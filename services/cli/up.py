@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from services.cli import ask, convert, demo, own_system, publish, run_state
+from services.cli import ask, closing, convert, demo, own_system, publish, run_state
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.run_state import Addresses
 from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
+from services.common.completion import Completion
 
 T = TypeVar("T")
 
@@ -70,19 +71,18 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
         wanted = await publish.name(control, order, once=True)
         with err.status("waiting for the engine and the gateway"):
             await publish.wait_until_serving(control, wanted, START_S)
-    await _ask_first(addresses.gateway, plan)
-    _print_addresses(addresses)
+    answer = await _ask_first(addresses.gateway, plan)
+    closing.tell(addresses, answer.provenance.runtime_build if answer.provenance else "")
 
 
-async def _ask_first(gateway: str, plan: Plan) -> None:
+async def _ask_first(gateway: str, plan: Plan) -> Completion:
     """One question to a model that can chat, the beginning of a story to one that cannot."""
     greedy = ask.Asking(model=plan.model, max_tokens=64, temperature=0.0)
     if can_chat(plan.artifact):
         out.print(f"\n[bold]{QUESTION}[/bold]")
-        await ask.chat(gateway, [ask.user(QUESTION)], greedy)
-    else:
-        out.print(f"\n[bold]{BEGINNING}[/bold]", end="")
-        await ask.generate(gateway, BEGINNING, greedy)
+        return await ask.chat(gateway, [ask.user(QUESTION)], greedy, figures=out)
+    out.print(f"\n[bold]{BEGINNING}[/bold]", end="")
+    return await ask.generate(gateway, BEGINNING, greedy, figures=out)
 
 
 def can_chat(artifact: Path) -> bool:
@@ -91,14 +91,6 @@ def can_chat(artifact: Path) -> bool:
     return (artifact / "chat_template.jinja").exists() or (
         settings.exists() and bool(json.loads(settings.read_text()).get("chat_template"))
     )
-
-
-def _print_addresses(addresses: Addresses) -> None:
-    out.print()
-    for role in ("gateway", "scheduler", "engine", "loader", "etcd"):
-        http = addresses.http.get(role)
-        out.print(f"{role:<10} {getattr(addresses, role)}" + (f"   http://{http}/metrics" if http else ""))
-    out.print("\nask it more:  halogen chat     what is served:  halogen status     stop it:  halogen down")
 
 
 def serve_in_foreground(home: Home, plan: Plan, *, stop_with_parent: bool) -> None:

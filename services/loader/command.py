@@ -77,7 +77,7 @@ class PlainReporter:
         _write(manifest.id if manifest else str(destination))
 
     def fail(self, failure: HalogenError | OSError) -> None:
-        print(f"error: {failure}", file=sys.stderr)  # noqa: T201  # a command's own output
+        print(f"error: {_said(failure)}", file=sys.stderr)  # noqa: T201  # a command's own output
 
 
 class BarReporter(PlainReporter):
@@ -109,7 +109,15 @@ class JsonReporter:
     def fail(self, failure: HalogenError | OSError) -> None:
         kind = type(failure).__name__
         reason = failure.reason if isinstance(failure, HalogenError) else kind
-        _write_json({"error": {"kind": kind, "message": str(failure), "reason": reason}})
+        _write_json({"error": {"kind": kind, "message": _said(failure), "reason": reason}})
+
+
+def _said(failure: HalogenError | OSError) -> str:
+    """One line for people."""
+    if isinstance(failure, HalogenError) or failure.filename is None:
+        return str(failure)
+    what = (failure.strerror or "cannot be used").lower()
+    return f"{failure.filename}: {what}; give another OUT, or make it one that you may read and write"
 
 
 REPORTERS: Final = ("json", "bar", "none")

@@ -12,7 +12,7 @@ from services.common.checkpoint.header import Header
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, ManifestFile, Role
 from services.common.checkpoint.owned_directory import owned_directory, sweep
 from services.common.checkpoint.writer import Progress, write_weights
-from services.common.errors import AlreadyExists, HalogenError
+from services.common.errors import AlreadyExists, HalogenError, InvalidRequest
 from services.loader.hugging_face import HuggingFaceSource
 
 _ROLES: Final = {path: role for role, path in PATHS.items()}
@@ -48,7 +48,10 @@ def convert(source: Path, destination: Path, progress: Progress = lambda _done, 
 
 
 def _check_free(destination: Path) -> None:
-    """Refuses early what could never be replaced."""
+    """Refuses early what could never be made or replaced."""
+    nearest = next(folder for folder in destination.parents if folder.exists())
+    if not nearest.is_dir():
+        raise InvalidRequest(f"{nearest.name} is a file, so nothing can lie in it; give another OUT")
     is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
     if is_taken and not (destination / MANIFEST_NAME).is_file():
         raise AlreadyExists(

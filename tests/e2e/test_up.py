@@ -264,6 +264,6 @@ def test_the_demo_model_answers(smollm2: demo.DemoModel) -> None:
     try:
         assert 0 == up.returncode, up.stderr
         assert "The capital of France is Paris." in up.stdout
-        assert "tokens/s" in up.stderr
+        assert "tokens/s" in up.stdout
     finally:
         halogen("down", "--home", str(root))

@@ -24,6 +24,9 @@ _MAX_MESSAGE: Final = (
     1024  # characters; trailing metadata is bounded by the peers, and callers' words can be long
 )
 _MAX_VALUE: Final = 256
+_TRANSPORTS_DEADLINE: Final = (
+    "Deadline Exceeded"  # how a client's transport words the end of its own patience
+)
 LAST_WORDS_S: Final = 1.0  # for a status to go out
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
@@ -79,7 +82,7 @@ def to_status(error: errors.HalogenError) -> _Status:
 def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:
     """The error that a peer's status stands for; a status of another origin keeps its code and text."""
     kind = _ERRORS.get(failure.code(), errors.InternalError)
-    message = failure.details() or failure.code().name
+    message = _said(failure)
     metadata = dict(failure.trailing_metadata() or ())
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     retry_after_s: float | None = None
@@ -92,6 +95,12 @@ def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:
     elif kind is errors.Unavailable:
         retry_after_s = 1.0  # the transport's own: the peer is starting or gone
     return kind(message, reason=info.reason or None, metadata=info.metadata, retry_after_s=retry_after_s)
+
+
+def _said(failure: grpc.aio.AioRpcError) -> str:
+    if failure.code() is StatusCode.DEADLINE_EXCEEDED and failure.details() == _TRANSPORTS_DEADLINE:
+        return "the time that was given for it is over; give it more, or ask when there is less to do"
+    return failure.details() or failure.code().name
 
 
 def _seen(failure: Exception, method: str) -> errors.HalogenError:

@@ -131,3 +131,15 @@ def test_every_error_has_a_status(kind: type[errors.HalogenError]) -> None:
     """The table covers the tree, subclasses that adapters define included."""
     special = type("Special", (kind,), {})
     assert to_status(special("x")).code is to_status(kind("x")).code
+
+
+def test_a_time_that_was_too_short_is_said_so() -> None:
+    """The transport's two words tell nobody what to do; a server's own sentence stays."""
+    none = grpc.aio.Metadata()
+    own, theirs = (
+        from_rpc_error(grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, none, none, words))
+        for words in ("Deadline Exceeded", "no room within the caller's time")
+    )
+    assert (errors.DeadlinePassed, errors.DeadlinePassed) == (type(own), type(theirs))
+    assert "the time that was given for it is over" in own.message
+    assert "no room within the caller's time" == theirs.message
