@@ -15,7 +15,7 @@ down:  ## stop what `up` started
 	@test -f .venv/.up || { echo "nothing was ever started here"; exit 0; }; exec $(PY) -m services.cli down --home .halogen
 
 test: .venv/.setup lint  ## lint, and every test that needs no GPU and no Docker
-	@OMP_NUM_THREADS=2 exec $(PY) -m pytest -m "not gpu"
+	@OMP_NUM_THREADS=1 exec $(PY) -m pytest -m "not gpu" -n 2 --dist loadgroup
 
 lint: .venv/.setup  ## ruff, mypy --strict, the import law
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports

@@ -12,6 +12,7 @@ import pytest
 
 from services.cli import demo
 from services.cli.home import Home
+from tests.brake import Brake
 
 REPOSITORY = Path(__file__).parents[1]
 MODELS = Path(__file__).parent / "models"
@@ -46,3 +47,8 @@ async def no_leaked_tasks() -> AsyncIterator[None]:
     if running:  # grpc's own tasks end a few turns of the loop after the call that they served
         _, running = await asyncio.wait(running, timeout=5)
     assert set() == running, "the test ends while tasks are running"
+
+
+@pytest.fixture
+def brake(monkeypatch: pytest.MonkeyPatch) -> Brake:
+    return Brake(monkeypatch)

@@ -1,12 +1,16 @@
-"""The order in which places are tried."""
+"""The order in which places are tried, and the sweep of what dead loaders of other stores left in memory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from services.common.checkpoint.digest import sha256_hex
+from services.common.checkpoint.owned_directory import sweep
 from services.loader.directory_place import DirectoryPlace
 from services.loader.memfd_place import MemfdPlace
 from services.loader.place import Place, PlaceKind
@@ -20,13 +24,19 @@ HUGE_PAGE_REMEDIES: Final = {
     PlaceKind.FILE: "give --weights-dir a tmpfs mounted with huge=always",
 }
 
+log = structlog.get_logger()
+
 
 def folder_name(store: Path) -> str:
     """Of the directory that this user's loaders of a store share in every place.
 
     Loaders of another store have another: what one store holds damaged, another's loaders may have whole.
     """
-    return f"halogen-weights-{os.geteuid()}-{sha256_hex(os.fsencode(store.resolve()))[:12]}"
+    return f"{_prefix()}{sha256_hex(os.fsencode(store.resolve()))[:12]}"
+
+
+def _prefix() -> str:
+    return f"halogen-weights-{os.geteuid()}-"
 
 
 def choose_places(
@@ -47,3 +57,14 @@ def choose_places(
     places.append(MemfdPlace())
     places.append(DirectoryPlace(PlaceKind.FILE, cache_dir / folder))
     return tuple(place for place in places if only in (None, place.kind))
+
+
+def sweep_abandoned(places: Sequence[Place]) -> None:
+    """Frees the memory of this user's loaders of other stores that were killed and never came back.
+
+    What loaders of this store left is theirs to adopt.
+    """
+    for place in places:
+        if isinstance(place, DirectoryPlace) and place.kind.is_memory:
+            for path in sweep(place.directory.parent, _prefix(), but=place.directory):
+                log.info("leftover_swept", place=place.kind, directory=path.name)

@@ -25,7 +25,7 @@ from services.common.rpc.server import RpcServer
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
-from services.loader.places import choose_places, folder_name
+from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.preparations import Preparations
 from services.loader.servicer import LoaderServicer
 
@@ -39,6 +39,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     artifacts = ArtifactStore.at(config.store)
     folder = folder_name(artifacts.root)
     places = choose_places(config.only_place, config.weights_dir, config.cache_dir, folder)
+    sweep_abandoned(places)
     server = RpcServer([SERVICE], config.slow_reader_s)
     registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
     metrics = LoaderMetrics(registry)

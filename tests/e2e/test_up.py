@@ -257,6 +257,7 @@ def test_what_is_missing_is_said_in_one_line(home: Path, tmp_path: Path) -> None
     assert (1, True) == (nobody.returncode, "halogen up" in nobody.stderr)
 
 
+@pytest.mark.xdist_group("smollm2")
 def test_the_demo_model_answers(smollm2: demo.DemoModel) -> None:
     """The first thing that a newcomer sees is right."""
     root = smollm2.artifact.parents[1]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from services.engine.loaded_model import ModelOnArena
 from services.loader.conversion import convert
 from tests.scenarios import cluster
 from tests.scenarios.cluster import Cluster, Settings
@@ -74,31 +71,3 @@ def three_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     artifact, manifest = make_tiny_artifact(tmp_path_factory.mktemp("blocks"), shape, seed=6)
     assert 3 == manifest.weights.size_bytes // (4 << 20)
     return artifact
-
-
-class Brake:
-    """Holds every engine of this process before its next step, or lets them go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._free = threading.Event()
-        self._free.set()
-        forward = ModelOnArena.forward
-
-        def braked(model: ModelOnArena, step: Any) -> Any:
-            assert self._free.wait(60)
-            return forward(model, step)
-
-        monkeypatch.setattr(ModelOnArena, "forward", braked)
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        self._free.clear()
-        try:
-            yield
-        finally:
-            self._free.set()
-
-
-@pytest.fixture
-def brake(monkeypatch: pytest.MonkeyPatch) -> Brake:
-    return Brake(monkeypatch)

@@ -15,8 +15,8 @@ from services.common.client import Client, CompletionStream
 from services.common.completion import Completion, FinishReason
 from services.common.errors import HalogenError, Unavailable
 from services.common.rpc.client import connect
+from tests.brake import Brake
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.conftest import Brake
 
 Start = Callable[..., Any]
 

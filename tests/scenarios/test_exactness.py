@@ -14,7 +14,6 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from services.cli.demo import DemoModel
-from services.engine.host import usable_cores
 from services.engine.kernels.choice import choose_kernels
 from services.engine.model.weights import DTypeChoice
 from tests.unit.engine.decoding import Answer, Decoding, Prompt
@@ -32,7 +31,7 @@ def area(width, height): return width * height
 In 1687 a book was printed that explained why the moon does not fall. What is the capital of France?
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("smollm2")]
 
 
 class Reference(NamedTuple):
@@ -76,7 +75,7 @@ def _generate(model: Any, prompt: Prompt) -> Reference:
 
 
 def decoding(artifact: Path, dtype: DTypeChoice) -> Decoding:
-    kernels = choose_kernels("auto", usable_cores())
+    kernels = choose_kernels("auto", 1)
     return Decoding(artifact, kernels, dtype, arena_bytes=1 << 30, max_model_len=2048)
 
 

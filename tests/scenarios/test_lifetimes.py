@@ -23,8 +23,8 @@ from services.engine.engine import Engine
 from services.engine.loaded_model import ModelOnArena
 from services.engine.ragged import Ragged
 from services.gateway.running import EARLY_S
+from tests.brake import Brake
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.conftest import Brake
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 
 Start = Callable[..., Any]

@@ -73,10 +73,10 @@ def owned_directory(parent: Path, prefix: str) -> Iterator[Path]:
         directory.remove()
 
 
-def sweep(parent: Path, prefix: str) -> tuple[Path, ...]:
-    """Removes what dead owners left in `parent`; returns what it removed."""
+def sweep(parent: Path, prefix: str, but: Path | None = None) -> tuple[Path, ...]:
+    """Removes what dead owners left in `parent`, except for `but`; returns what it removed."""
     swept = []
-    for path in sorted(parent.glob(f"{prefix}*")):
+    for path in sorted(set(parent.glob(f"{prefix}*")) - {but}):
         with contextlib.suppress(OSError):  # alive, not a directory, or already swept
             OwnedDirectory(path, _open_locked(path, needed=True)).remove()
             swept.append(path)

@@ -41,6 +41,7 @@ from services.engine.config import EngineConfig
 from services.engine.serve import serve
 from services.loader.config import LoaderConfig
 from services.loader.serve import serve as serve_loader
+from tests.brake import Brake
 
 KEY = b"k" * 32
 PROMPT = [10, 20, 30, 40]
@@ -271,13 +272,15 @@ async def test_an_expiry_that_is_no_time_is_a_forgery(
             await read(client.call(ticket))
 
 
-async def test_a_full_engine_refuses_with_a_retry_hint(artifacts: dict[str, Path], tmp_path: Path) -> None:
+async def test_a_full_engine_refuses_with_a_retry_hint(
+    artifacts: dict[str, Path], tmp_path: Path, brake: Brake
+) -> None:
     """The engine's own word on its arena, whatever the scheduler promised."""
     async with served(artifacts["stories-v1"], tmp_path, kv_arena_bytes=6 * 32 * 1024) as client:
         first = client.call(client.ticket(blocks=5), max_tokens=70)
         answer = aiter(first)
         await anext(answer)
-        with pytest.raises(Overloaded) as refused:
+        with brake.held(), pytest.raises(Overloaded) as refused:
             await read(client.call(client.ticket(blocks=3), max_tokens=40))
         assert refused.value.retry_after_s
         assert [] != [response async for response in answer]

@@ -16,7 +16,7 @@ from services.loader.memfd_place import MemfdPlace
 from services.loader.memory import available_bytes
 from services.loader.mounts import Mount, mount_of, parse_mounts
 from services.loader.place import Place, PlaceKind
-from services.loader.places import choose_places, folder_name
+from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.reservation import Reservation
 from services.loader.smaps import parse_smaps
 
@@ -220,3 +220,21 @@ def test_smaps_are_read_for_the_right_mapping() -> None:
     assert (False, False, 4 << 20) == (private.is_shared, private.is_huge, private.private_bytes)
     with pytest.raises(LookupError):
         parse_smaps(SMAPS, 0x1000)
+
+
+def test_what_loaders_of_other_stores_left_goes_unless_somebody_holds_it(shm: Path) -> None:
+    """A killed loader whose store never gets another one keeps no memory. Own leftovers are there to be adopted.
+
+    Fault injection: leave out `but=place.directory` in `sweep_abandoned`, and the own one goes too.
+    """
+    own, held, abandoned = (shm / folder_name(shm / store) for store in ("own", "held", "abandoned"))
+    place = DirectoryPlace(PlaceKind.DEV_SHM, own)
+    holder = DirectoryPlace(PlaceKind.DEV_SHM, held)
+    for folder in (own, abandoned):
+        folder.mkdir()
+    holder.shared(make=True)
+    sweep_abandoned([place])
+    assert {own, held} == set(shm.iterdir())
+    holder.close()
+    sweep_abandoned([DirectoryPlace(PlaceKind.DEV_SHM, held)])
+    assert [] == list(shm.iterdir())
