@@ -71,10 +71,10 @@ def _serving(cohort: pb.CohortStatus) -> str:
 
 
 def _processes(status: pb.Status) -> Table:
-    table = _table("Processes", "process", "id", "address", "http", "host", "holds")
+    table = _table("Processes", "process", "id and host", "address and http", "holds")
     for process in status.processes:
-        addresses = (process.address, process.http_address)
-        table.add_row(process.role, process.id, *addresses, process.host, "\n".join(_held(process)))
+        where = f"{process.address}\n{process.http_address}"
+        table.add_row(process.role, f"{process.id}\n{process.host}", where, "\n".join(_held(process)))
     return table
 
 

@@ -24,9 +24,6 @@ _MAX_MESSAGE: Final = (
     1024  # characters; trailing metadata is bounded by the peers, and callers' words can be long
 )
 _MAX_VALUE: Final = 256
-_TRANSPORTS_DEADLINE: Final = (
-    "Deadline Exceeded"  # how a client's transport words the end of its own patience
-)
 LAST_WORDS_S: Final = 1.0  # for a status to go out
 _DETAILS_KEY: Final = "grpc-status-details-bin"
 
@@ -82,7 +79,7 @@ def to_status(error: errors.HalogenError) -> _Status:
 def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:
     """The error that a peer's status stands for; a status of another origin keeps its code and text."""
     kind = _ERRORS.get(failure.code(), errors.InternalError)
-    message = _said(failure)
+    message = failure.details() or failure.code().name
     metadata = dict(failure.trailing_metadata() or ())
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
     retry_after_s: float | None = None
@@ -94,13 +91,9 @@ def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:
                 retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
     elif kind is errors.Unavailable:
         retry_after_s = 1.0  # the transport's own: the peer is starting or gone
+    elif kind is errors.DeadlinePassed:  # the same: its words are about streams
+        message = "the time that was given for it is over; give it more, or ask when there is less to do"
     return kind(message, reason=info.reason or None, metadata=info.metadata, retry_after_s=retry_after_s)
-
-
-def _said(failure: grpc.aio.AioRpcError) -> str:
-    if failure.code() is StatusCode.DEADLINE_EXCEEDED and failure.details() == _TRANSPORTS_DEADLINE:
-        return "the time that was given for it is over; give it more, or ask when there is less to do"
-    return failure.details() or failure.code().name
 
 
 def _seen(failure: Exception, method: str) -> errors.HalogenError:
