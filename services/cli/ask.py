@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from rich.console import Console
 
 from services.cli.console import CommandError, err, out
-from services.common.client import Client, CompletionStream
+from services.common.client import MAX_TRIES, Client, CompletionStream
 from services.common.client_options import Options
 from services.common.completion import Chunk, Completion
 
@@ -64,10 +64,16 @@ class Timing(NamedTuple):
 
 
 async def generate(
-    address: str, prompt: str, asking: Asking, *, as_json: bool = False, figures: Console = err
+    address: str,
+    prompt: str,
+    asking: Asking,
+    *,
+    as_json: bool = False,
+    figures: Console = err,
+    max_tries: int = MAX_TRIES,
 ) -> Completion:
     """Continues a text and shows it, with its `figures` there."""
-    async with Client(address) as client:
+    async with Client(address, max_tries=max_tries) as client:
         return await _show(client.generate(prompt, **asking.options()), figures, as_json=as_json)
 
 
@@ -78,9 +84,10 @@ async def chat(
     *,
     as_json: bool = False,
     figures: Console = err,
+    max_tries: int = MAX_TRIES,
 ) -> Completion:
     """Asks for the next turn of a conversation and shows it, with its `figures` there."""
-    async with Client(address) as client:
+    async with Client(address, max_tries=max_tries) as client:
         turns = [message._asdict() for message in messages]
         return await _show(client.chat(turns, **asking.options()), figures, as_json=as_json)
 

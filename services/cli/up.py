@@ -26,6 +26,7 @@ T = TypeVar("T")
 QUESTION: Final = "What is the capital of France?"
 BEGINNING: Final = "Once upon a time"
 START_S: Final = 120.0
+PATIENT_TRIES: Final = 1_000  # until START_S is over: what stood before a restart may be loading again
 STOP_S: Final = 6 * PATIENCE_S
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -77,12 +78,12 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
 
 async def _ask_first(gateway: str, plan: Plan) -> Completion:
     """One question to a model that can chat, the beginning of a story to one that cannot."""
-    greedy = ask.Asking(model=plan.model, max_tokens=64, temperature=0.0)
+    greedy = ask.Asking(model=plan.model, max_tokens=64, temperature=0.0, timeout_s=START_S)
     if can_chat(plan.artifact):
         out.print(f"\n[bold]{QUESTION}[/bold]")
-        return await ask.chat(gateway, [ask.user(QUESTION)], greedy, figures=out)
+        return await ask.chat(gateway, [ask.user(QUESTION)], greedy, figures=out, max_tries=PATIENT_TRIES)
     out.print(f"\n[bold]{BEGINNING}[/bold]", end="")
-    return await ask.generate(gateway, BEGINNING, greedy, figures=out)
+    return await ask.generate(gateway, BEGINNING, greedy, figures=out, max_tries=PATIENT_TRIES)
 
 
 def can_chat(artifact: Path) -> bool:

@@ -25,7 +25,7 @@ from services.common.client_span import RequestSpan
 from services.common.completion import Chunk, Completion
 from services.common.completion_messages import chunk_of
 from services.common.deadline import Deadline
-from services.common.errors import Cancelled, InternalError
+from services.common.errors import Cancelled, HalogenError, InternalError, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.rpc.client import connect
 from services.common.rpc.status import PUSHBACK_KEY, from_rpc_error
@@ -34,7 +34,9 @@ from services.common.telemetry.attributes import CHAT, TEXT_COMPLETION
 if TYPE_CHECKING:
     from halogen.v1.inference_pb2_grpc import InferenceServiceAsyncStub
 
+MAX_TRIES: Final = 4
 _UNARY_S: Final = 10.0
+_DROPPED_S: Final = 0.1
 
 
 class ServedModel(NamedTuple):
@@ -56,7 +58,7 @@ class Client:
             and when to come back. 1 never tries again.
     """
 
-    def __init__(self, address: str, *, max_tries: int = 4) -> None:
+    def __init__(self, address: str, *, max_tries: int = MAX_TRIES) -> None:
         self._address = address
         self._max_tries = max_tries
         self._open_stub: InferenceServiceAsyncStub | None = None
@@ -213,6 +215,8 @@ async def _chunks(
                 raise InternalError("the gateway ended the answer without a last chunk; ask again")
             except grpc.aio.AioRpcError as failure:
                 error, pause_s = from_rpc_error(failure), _pushback_s(failure)
+                if isinstance(error, Cancelled):
+                    error, pause_s = _dropped(), _DROPPED_S
                 if begun or not tries_left or pause_s is None or not deadline.allows(pause_s):
                     raise error from failure
             except asyncio.CancelledError:
@@ -228,6 +232,11 @@ def _pushback_s(failure: grpc.aio.AioRpcError) -> float | None:
     if not isinstance(value, str) or not value.isdecimal():  # a negative number says: do not
         return None
     return int(value) / 1e3
+
+
+def _dropped() -> HalogenError:
+    """A call that neither side's code has cancelled: it came while the server closed its door."""
+    return Unavailable("the gateway ended in the middle of the call; ask again", retry_after_s=_DROPPED_S)
 
 
 def _whose_cancellation() -> BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -80,9 +80,14 @@ class Catalog:
             if route.artifact_id in self._loaded
         ]
 
-    def readiness(self) -> dict[str, bool]:
-        """Every ``model@cohort`` that is published, and whether it can be asked for now."""
-        served = {f"{route.model}@{route.cohort}" for route, _ in self.served()}
+    def readiness(self, active: Collection[ArtifactId]) -> dict[str, bool]:
+        """Every ``model@cohort`` that is published, and whether it can be asked for now.
+
+        Args:
+            active: What engines have ready.
+        """
+        ready = (route for route, _ in self.served() if route.artifact_id in active)
+        served = {f"{route.model}@{route.cohort}" for route in ready}
         return {name: name in served for name in sorted(self._routes.names())}
 
     def route(self, model: ModelName, cohort: Cohort | None) -> Routed:

@@ -73,11 +73,15 @@ class Control:
     Args:
         store: The registry.
         verify: Has a loader read and check every byte of an artifact; raises CorruptData when one is wrong.
+        known: The highest revision of a model that anybody knows of, should the registry have lost its own.
     """
 
-    def __init__(self, store: Store, verify: Verify) -> None:
+    def __init__(
+        self, store: Store, verify: Verify, known: Callable[[ModelName], Revision] = lambda _: Revision(0)
+    ) -> None:
         self._store = store
         self._verify = verify
+        self._known = known
 
     async def register(
         self, model: str, manifest_bytes: bytes, *, reverify: bool
@@ -169,7 +173,9 @@ class Control:
     async def _try_publish(self, order: PublishOrder) -> Revision | None:
         """One compare-and-set; None when somebody else's write came between."""
         last = await self._store.get(keys.revision(order.model))
-        standing = LastRevision.decode(last.value).revision if last else Revision(0)
+        standing = max(
+            LastRevision.decode(last.value).revision if last else Revision(0), self._known(order.model)
+        )
         if order.expected_revision is not None and order.expected_revision != standing:
             raise Conflict(
                 f"{order.model} is at revision {standing}, not {order.expected_revision}; look and publish again",

@@ -14,12 +14,12 @@ from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
 from services.common.registry.records import (
+    EngineRecord,
     GatewayRecord,
     LeaderRecord,
     LoaderRecord,
     Serving,
     Target,
-    TextFailure,
 )
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
@@ -36,6 +36,7 @@ from services.gateway.leader import Leaders
 from services.gateway.loader_client import LoaderFiles
 from services.gateway.loaders import Loaders
 from services.gateway.metrics import GatewayMetrics, export_live
+from services.gateway.report import Report
 from services.gateway.running import Running
 from services.gateway.scheduler_client import SchedulerClient
 from services.gateway.servicer import InferenceServicer
@@ -54,9 +55,10 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         channels = await scope.enter_async_context(ChannelPool())
-        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
-        serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
+        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target, keeps=True))
+        serving = await scope.enter_async_context(View(store, keys.SERVING, Serving, keeps=True))
         loader_records = await scope.enter_async_context(View(store, keys.LOADERS, LoaderRecord))
+        engine_records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
         leader_records = await scope.enter_async_context(View(store, keys.LEADER, LeaderRecord))
         loaders = Loaders(loader_records)
         files = LoaderFiles(channels, loaders)
@@ -83,8 +85,12 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(
             InferenceServicer(completions, catalog, running, metrics), server.grpc_server
         )
-        views = await scope.enter_async_context(StatusViews(store, targets, serving, loader_records))
-        control = Control(store, LoaderVerifier(channels, loaders).verify)
+        views = await scope.enter_async_context(
+            StatusViews(
+                store, targets=targets, serving=serving, loaders=loader_records, engines=engine_records
+            )
+        )
+        control = Control(store, LoaderVerifier(channels, loaders).verify, views.last_revision)
         control_pb2_grpc.add_ControlServiceServicer_to_server(
             ControlServicer(control, views, config.process_id), server.grpc_server
         )
@@ -93,17 +99,9 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
         registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
         await scope.enter_async_context(registration)
-        await scope.enter_async_context(background(_report(catalog, registration, server)))
+        await scope.enter_async_context(
+            background(Report(catalog, engine_records, registration, server.readiness).follow())
+        )
         scope.callback(server.readiness.end)  # first of all, while the record is withdrawn
         started(bound)
         await stop.wait()
-
-
-async def _report(catalog: Catalog, registration: Registration[GatewayRecord], server: RpcServer) -> None:
-    """Tells the registry which artifacts are loaded and which cannot be, and health clients whether anything can be asked for."""
-    async for _ in catalog.changes():
-        failures = tuple(TextFailure(artifact_id=each, error=why) for each, why in catalog.failures.items())
-        text = {"artifact_ids": catalog.artifact_ids, "text_failures": failures}
-        registration.update(registration.record.model_copy(update=text))
-        names = catalog.readiness()
-        server.readiness.set("" if any(names.values()) else "no model is served", names)

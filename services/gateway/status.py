@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from services.common.background import background
-from services.common.ids import ArtifactId, ModelName
+from services.common.ids import ArtifactId, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import (
     ArtifactRecord,
@@ -42,22 +42,23 @@ class StatusViews:
         targets: The gateway's own mirror of targets/, shared.
         serving: The same for serving/.
         loaders: The same for loaders/.
+        engines: The same for engines/.
     """
 
     def __init__(
-        self, store: Store, targets: View[Target], serving: View[Serving], loaders: View[LoaderRecord]
+        self,
+        store: Store,
+        *,
+        targets: View[Target],
+        serving: View[Serving],
+        loaders: View[LoaderRecord],
+        engines: View[EngineRecord],
     ) -> None:
-        self._targets, self._serving, self._loaders = targets, serving, loaders
+        self._targets, self._serving, self._loaders, self._engines = targets, serving, loaders, engines
         self._artifacts = View(store, keys.ARTIFACTS, ArtifactRecord)
         self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
         self._schedulers = View(store, keys.SCHEDULERS, SchedulerRecord)
-        self._engines = View(store, keys.ENGINES, EngineRecord)
-        self._own: tuple[View[Any], ...] = (
-            self._artifacts,
-            self._gateways,
-            self._schedulers,
-            self._engines,
-        )
+        self._own: tuple[View[Any], ...] = (self._artifacts, self._gateways, self._schedulers)
         self._scope = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -71,6 +72,21 @@ class StatusViews:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._scope.aclose()
+
+    def last_revision(self, model: ModelName) -> Revision:
+        """The highest revision of the model that anybody knows of; 0 when nobody knows any."""
+        named: list[tuple[str, Target | Serving]] = [
+            *self._targets.records.items(),
+            *self._serving.records.items(),
+        ]
+        told = [record.revision for key, record in named if keys.split_cohort_key(key)[0] == model]
+        held = [
+            generation.revision
+            for engine in self._engines.records.values()
+            for generation in engine.generations
+            if generation.model == model
+        ]
+        return max([*told, *held], default=Revision(0))
 
     def read(self) -> Status:
         by_role: tuple[tuple[str, View[Any]], ...] = (
@@ -91,7 +107,13 @@ class StatusViews:
     async def changes(self) -> AsyncGenerator[Status, None]:
         """A reading at once, and another after every change, coalesced."""
         changed = asyncio.Event()
-        views: tuple[View[Any], ...] = (self._targets, self._serving, self._loaders, *self._own)
+        views: tuple[View[Any], ...] = (
+            self._targets,
+            self._serving,
+            self._loaders,
+            self._engines,
+            *self._own,
+        )
         async with AsyncExitStack() as scope:
             for view in views:
                 await scope.enter_async_context(background(_pump(view.changes(), changed)))

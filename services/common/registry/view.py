@@ -28,15 +28,17 @@ class View(Generic[R]):
         store: The registry.
         prefix: One of `registry.keys`' prefixes.
         record_type: What its values are.
+        keeps: Whether what was said stands until something newer is: a key that vanishes keeps its last record.
 
     Attributes:
         records: Key to record, as last heard; the same mapping for the life of the view.
     """
 
-    def __init__(self, store: Store, prefix: str, record_type: type[R]) -> None:
+    def __init__(self, store: Store, prefix: str, record_type: type[R], *, keeps: bool = False) -> None:
         self._store = store
         self._prefix = prefix
         self._record_type = record_type
+        self._keeps = keeps
         self._records: dict[str, R] = {}
         self.records: Mapping[str, R] = MappingProxyType(self._records)
         self._pulse = Pulse()  # beats with the first snapshot and with every change
@@ -89,7 +91,10 @@ class View(Generic[R]):
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self._records.pop(key, None)
+            if self._keeps:
+                log.warning("registry_record_vanished", key=key)
+            else:
+                self._records.pop(key, None)
 
     def _decode(self, key: str, value: bytes) -> None:
         try:

@@ -27,20 +27,33 @@ log = structlog.get_logger()
 
 
 @contextlib.contextmanager
-def provider(kind: ExporterKind, service: str, instance: str) -> Iterator[TracerProvider]:
-    """Batches spans in a thread and sends them while the scope lasts; its end waits `FLUSH_S` for the last ones."""
+def provider(kind: ExporterKind, service: str, instance: str) -> Iterator[TracerProvider | None]:
+    """Batches spans in a thread and sends them while the scope lasts; its end waits `FLUSH_S` for the last ones.
+
+    None where the SDK refuses an OTEL_* variable: tracing never keeps a process from starting.
+    """
     logging.getLogger("opentelemetry").setLevel(
         logging.CRITICAL
     )  # it would complain of every batch; we do once
-    exporter = ConsoleSpanExporter() if kind is ExporterKind.CONSOLE else OTLPSpanExporter()
-    made = TracerProvider(resource=resource(service, instance), shutdown_on_exit=False)
-    made.add_span_processor(BatchSpanProcessor(OneComplaint(exporter)))
+    try:
+        made = _make(kind, resource(service, instance))
+    except Exception as refusal:  # noqa: BLE001  # the SDK has no error of its own for these
+        log.warning("traces_not_exported", error=str(refusal), hint="see the OTEL_* variables")
+        yield None
+        return
     try:
         yield made
     finally:
         last = threading.Thread(target=made.shutdown, name="last-spans", daemon=True)
         last.start()
         last.join(FLUSH_S)
+
+
+def _make(kind: ExporterKind, described: Resource) -> TracerProvider:
+    exporter = ConsoleSpanExporter() if kind is ExporterKind.CONSOLE else OTLPSpanExporter()
+    made = TracerProvider(resource=described, shutdown_on_exit=False)
+    made.add_span_processor(BatchSpanProcessor(OneComplaint(exporter)))
+    return made
 
 
 def resource(service: str, instance: str) -> Resource:

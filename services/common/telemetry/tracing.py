@@ -53,8 +53,12 @@ def exporting(role: str, instance: str, environ: Mapping[str, str] = os.environ)
         return
     from services.common.telemetry import otlp  # noqa: PLC0415  # the SDK is loaded by those who use it
 
-    with otlp.provider(kind, f"halogen-{role}", instance) as provider, using(provider.get_tracer(SCOPE)):
-        yield
+    with otlp.provider(kind, f"halogen-{role}", instance) as provider:
+        if provider is None:
+            yield
+            return
+        with using(provider.get_tracer(SCOPE)):
+            yield
 
 
 @contextlib.contextmanager

@@ -182,6 +182,21 @@ async def test_closing_the_client_ends_what_runs(gateway: tuple[Gateway, Client]
     await server.ended.wait()
 
 
+async def test_a_call_that_the_server_drops_before_its_answer_is_asked_again(
+    gateway: tuple[Gateway, Client],
+) -> None:
+    """A server that ends drops calls as CANCELLED; that is no cancellation of ours, and nothing was given yet.
+
+    Fault injection: leave CANCELLED as it comes in `_chunks`.
+    """
+    server, client = gateway
+    server.scripts += [[Cancelled("ending")], [said("once", last=True)]]
+    assert "once" == (await client.generate("hello").complete()).text
+    server.scripts.append([said("once"), Cancelled("ending")])
+    with pytest.raises(Unavailable, match="ask again"):
+        await client.generate("hello").complete()
+
+
 async def test_a_deadline_is_the_servers_too(gateway: tuple[Gateway, Client]) -> None:
     """The server learns how long it may take, and the client does not wait longer."""
     server, client = gateway

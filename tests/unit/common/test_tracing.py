@@ -16,6 +16,7 @@ from services.common.errors import Overloaded
 from services.common.telemetry.logs import add_trace
 from services.common.telemetry.otlp import OneComplaint, resource
 from services.common.telemetry.tracing import (
+    exporting,
     going_on_from,
     incoming,
     outgoing,
@@ -149,3 +150,25 @@ def test_lost_spans_are_said_once() -> None:
         for _ in range(7):
             exporter.export([])
     assert ["spans_lost", "spans_arrive_again", "spans_lost"] == [event["event"] for event in events]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"OTEL_EXPORTER_OTLP_COMPRESSION": "zip"},
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "10", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "500"},
+    ],
+)
+def test_a_variable_that_the_sdk_refuses_keeps_nobody_from_working(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One event says which, and no span is made.
+
+    Fault injection: let the refusal through in `otlp.provider`.
+    """
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4317"}
+    with structlog.testing.capture_logs() as events, exporting("test", "a", asked):
+        assert not trace.get_current_span().is_recording()
+    assert ["traces_not_exported"] == [event["event"] for event in events]

@@ -231,6 +231,17 @@ async def test_a_publish_that_was_cut_off_is_applied_once(
     assert 1 == len((await store.list(keys.AUDIT)).entries)
 
 
+async def test_a_registry_that_lost_its_revisions_goes_on_above_what_is_held(
+    store: CutStore, loader: Loader
+) -> None:
+    """Engines take no lower revision than they hold, so none is given; a conflict names the same number."""
+    control = Control(store, loader.verify, lambda _: Revision(15))
+    await registered(control, manifest("a"))
+    assert 16 == await control.publish(order(manifest("a").id))
+    with pytest.raises(Conflict, match="16"):
+        await control.publish(order(manifest("a").id, expected=1))
+
+
 async def test_unpublishing_withdraws_target_and_serving_under_the_next_revision(
     control: Control, store: MemoryStore
 ) -> None:

@@ -112,3 +112,19 @@ async def test_a_fresh_snapshot_replaces_what_was_there() -> None:
                 store.expire(lease.id)
                 store.compact()
             await until(view, {"serving/m/stable": serving(1)})
+
+
+async def test_a_view_that_keeps_lets_nothing_go_for_being_gone() -> None:
+    """A registry that lost its data says nothing; what it says anew counts.
+
+    Fault injection: ignore `keeps` in `View._forget`.
+    """
+    store = MemoryStore()
+    await store.put("serving/m/stable", serving(7).encode())
+    async with View(store, keys.SERVING, Serving, keeps=True) as view:
+        await view.synced()
+        await store.delete("serving/m/stable")
+        await store.put("serving/m/canary", serving(1).encode())
+        await until(view, {"serving/m/stable": serving(7), "serving/m/canary": serving(1)})
+        await store.put("serving/m/stable", serving(8).encode())
+        await until(view, {"serving/m/stable": serving(8), "serving/m/canary": serving(1)})

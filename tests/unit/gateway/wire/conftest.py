@@ -27,7 +27,15 @@ from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, Proce
 from services.common.lifecycle import Stop
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import LeaderRecord, LoaderRecord, Serving, Target
+from services.common.registry.records import (
+    EngineRecord,
+    GenerationRecord,
+    GenerationState,
+    LeaderRecord,
+    LoaderRecord,
+    Serving,
+    Target,
+)
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.server import RpcServer
@@ -37,7 +45,28 @@ from services.gateway.serve import serve
 ARTIFACT = ArtifactId("a" * 64)
 MODEL, STABLE = ModelName("stories"), Cohort.STABLE
 LOOPBACK = Address("127.0.0.1", 0)
+ENGINE = keys.engine(ProcessId("engine-a"))
 Step = tuple[int, ...] | HalogenError | asyncio.Event
+
+
+def holding(artifact_id: ArtifactId, revision: int) -> EngineRecord:
+    """What an engine says that has the artifact ready."""
+    held = GenerationRecord(
+        model=MODEL,
+        cohort=STABLE,
+        revision=Revision(revision),
+        artifact_id=artifact_id,
+        state=GenerationState.ACTIVE,
+    )
+    return EngineRecord(
+        id=ProcessId("engine-a"),
+        instance_id=InstanceId("engine-a-1"),
+        address="127.0.0.1:1",
+        host="h",
+        start_time="2026-01-01T00:00:00Z",
+        runtime_build="test/1",
+        generations=(held,),
+    )
 
 
 class Peers(
@@ -156,6 +185,7 @@ class Gateway:
         record = Serving(revision=Revision(revision), artifact_id=artifact_id)
         await self.store.put(keys.target(MODEL, STABLE), target.encode())
         await self.store.put(keys.serving(MODEL, STABLE), record.encode())
+        await self.store.put(ENGINE, holding(artifact_id, revision).encode())
 
     def end(self) -> None:
         """Asks the gateway to end; once, as the second time would be by force."""

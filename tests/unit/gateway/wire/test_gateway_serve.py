@@ -23,9 +23,9 @@ from services.common.errors import (
     Overloaded,
     Unavailable,
 )
-from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId
+from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, Revision
 from services.common.registry import keys
-from services.common.registry.records import GatewayRecord
+from services.common.registry.records import GatewayRecord, Target
 from services.common.registry.view import View
 from services.common.rpc.client import connect
 from services.gateway import scheduler_client
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tests.unit.gateway.wire.conftest import Gateway, Peers
 
 ARTIFACT = ArtifactId("a" * 64)
+OTHER = ArtifactId("b" * 64)
 MODEL, STABLE = ModelName("stories"), Cohort.STABLE
 
 
@@ -313,7 +314,51 @@ async def test_a_gateway_that_ends_finishes_what_runs(gateway: Gateway) -> None:
         watch.cancel()
     gate.set()
     assert "b" == "".join([chunk.text async for chunk in stream])
-    assert () == (await gateway.store.list(keys.GATEWAYS)).entries
+    async with (
+        asyncio.timeout(10),
+        View(gateway.store, keys.GATEWAYS, GatewayRecord) as view,
+        contextlib.aclosing(view.changes()) as changes,
+    ):
+        async for _ in changes:
+            if not view.records:
+                break
+
+
+async def test_a_gateway_whose_engines_are_gone_is_not_ready(gateway: Gateway) -> None:
+    """A lease that ends says it on behalf of an engine that cannot; requests are tried all the same.
+
+    Fault injection: let `Report` count every artifact as ACTIVE.
+    """
+    async with connect(gateway.address) as channel:
+        request = health_pb2.HealthCheckRequest(service="stories@stable")
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request)
+        assert health_pb2.HealthCheckResponse.SERVING == (await watch.read()).status
+        await gateway.store.delete(keys.engine(ProcessId("engine-a")))
+        assert health_pb2.HealthCheckResponse.NOT_SERVING == (await watch.read()).status
+        watch.cancel()
+    gateway.peers.script = [(65,)]
+    assert "a" == (await gateway.client.generate("a fox").complete()).text
+
+
+async def test_a_registry_that_lost_everything_moves_nobody(gateway: Gateway) -> None:
+    """What was published goes on being served until something newer is said.
+
+    Fault injection: mirror serving/ without `keeps`.
+    """
+    canary = Target(revision=Revision(2), artifact_id=OTHER, who="w", why="y")
+    async with View(gateway.store, keys.GATEWAYS, GatewayRecord) as view:
+        for prefix in (keys.TARGETS, keys.SERVING):
+            for entry in (await gateway.store.list(prefix)).entries:
+                await gateway.store.delete(entry.key)
+        await gateway.store.put(keys.target(MODEL, Cohort.CANARY), canary.encode())
+        async with contextlib.aclosing(view.changes()) as changes:  # it has heard of what came after
+            async for _ in changes:
+                if OTHER in view.records[keys.gateway(ProcessId("gateway-a"))].artifact_ids:
+                    break
+    gateway.peers.script = [(65,)]
+    answer = await gateway.client.generate("a fox").complete()
+    assert answer.provenance is not None
+    assert (1, STABLE) == (answer.provenance.revision, answer.provenance.cohort)
 
 
 async def test_a_broken_stub_does_not_stop_the_others(gateway: Gateway) -> None:
