@@ -25,6 +25,8 @@ TOKENS: Final = 400
 PER_GATEWAY: Final = 3
 RECOVERY_S: Final = 60.0  # the promise is 10 s on a machine that does nothing else
 
+pytestmark = pytest.mark.xdist_group("fleet")  # one at a time: each is many processes
+
 
 @pytest.fixture
 async def two_of_each(tmp_path: Path) -> AsyncIterator[Fleet]:

@@ -24,6 +24,8 @@ TOKENS: Final = 1_900
 STREAMS: Final = 8
 OUTAGE_S: Final = 30.0  # longer than every lease
 
+pytestmark = pytest.mark.xdist_group("fleet")  # one at a time: each is many processes
+
 
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:

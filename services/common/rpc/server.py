@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterable
+from typing import Final
 
 import grpc
 import structlog
@@ -18,6 +19,8 @@ from services.common.rpc.health import HealthServicer
 from services.common.rpc.in_flight import SLOW_READER_S, InFlight, stopping
 from services.common.rpc.options import SERVER_OPTIONS
 from services.common.rpc.status import LAST_WORDS_S, StatusInterceptor
+
+_CLOSING_S: Final = 0.1  # for calls that come in this very moment to be told; watches never end by themselves
 
 log = structlog.get_logger()
 
@@ -75,7 +78,7 @@ class RpcServer:
         log.info("drain_end", calls=self.in_flight.count)
         self.in_flight.end_all(stopping())
         await _within(self.in_flight.wait_gone(), LAST_WORDS_S)
-        await self.grpc_server.stop(0)
+        await self.grpc_server.stop(_CLOSING_S)
 
 
 async def _within(done: Awaitable[None], seconds: float) -> None:
