@@ -78,6 +78,7 @@ def _write_artifact(checkpoint: HuggingFaceSource, work: Path, progress: Progres
     header = write_weights(
         work / PATHS[Role.WEIGHTS],
         checkpoint.specs,
+        checkpoint.architecture,
         lambda entry: checkpoint.tensors[entry.name].pieces(),
         progress,
     )

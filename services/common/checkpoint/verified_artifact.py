@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.digest import block_digest, sha256_hex, split_blocks
-from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
+from services.common.checkpoint.header import PREAMBLE, Header, corrupt, header_bytes
 from services.common.checkpoint.manifest import ManifestFile
+from services.common.checkpoint.quantisation import check_finite, scale_names
 from services.common.errors import CorruptData
 
 
@@ -38,7 +40,7 @@ def read_header(stored: StoredArtifact) -> Header:
     """The header of the weights, vouched for by the manifest.
 
     Raises:
-        CorruptData: It is ill-formed, not the manifest's, or the file has another size.
+        CorruptData: It is ill-formed, not the manifest's, the file has another size, or a scale is not finite.
         InvalidRequest: The file is of another format or version.
     """
     file = stored.manifest.weights
@@ -47,9 +49,23 @@ def read_header(stored: StoredArtifact) -> Header:
     with path.open("rb") as weights:
         start = weights.read(PREAMBLE.size)
         header = Header.decode(start + weights.read(header_bytes(start) - len(start)))
-    if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
-        raise _mismatch(file, "has another header than the manifest names")
+        if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
+            raise _mismatch(file, "has another header than the manifest names")
+        if header.architecture != stored.manifest.architecture:
+            raise _mismatch(file, "is of another architecture than the manifest says")
+        _check_scales(weights, header)
     return header
+
+
+def _check_scales(weights: BinaryIO, header: Header) -> None:
+    """Reads the scales, a small part of the file; raises CorruptData if one is not a finite number."""
+    for name in sorted(scale_names(header.layout.entries)):
+        entry = header.tensors[name]
+        weights.seek(entry.offset)
+        try:
+            check_finite(weights.read(entry.nbytes), entry)
+        except ValueError as fault:
+            raise corrupt("scales", fault) from None
 
 
 def verify_weights(stored: StoredArtifact) -> None:

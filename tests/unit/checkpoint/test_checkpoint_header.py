@@ -17,10 +17,17 @@ from services.common.checkpoint import canonical
 from services.common.checkpoint.digest import BLOCK_BYTES, DIGEST_BYTES, sha256_hex
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.file_format import MAGIC
-from services.common.checkpoint.header import MAX_JSON_BYTES, PREAMBLE, Header, header_bytes
+from services.common.checkpoint.header import (
+    MAX_JSON_BYTES,
+    PREAMBLE,
+    REVISION,
+    VERSION,
+    Header,
+    header_bytes,
+)
 from services.common.checkpoint.layout import ALIGNMENT, Shard, TensorSpec
 from services.common.errors import CorruptData, HalogenError, InvalidRequest
-from tests.unit.checkpoint.strategies import tensor_specs
+from tests.unit.checkpoint.strategies import ARCHITECTURE, tensor_specs
 
 SPECS = (
     TensorSpec(name="embed", dtype=DType.BF16, shape=(512, 64), shard=Shard.ROWS),
@@ -33,7 +40,7 @@ SPECS = (
 @given(tensor_specs(), st.data())
 def test_a_header_is_read_back_as_written(specs: tuple[TensorSpec, ...], data: st.DataObject) -> None:
     """Decoding what was encoded gives the same header, from the header alone and from a longer buffer."""
-    blank = Header.lay_out(specs)
+    blank = Header.lay_out(specs, ARCHITECTURE)
     digest = st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)
     header = blank.with_digests(tuple(data.draw(digest) for _ in blank.digests))
     encoded = header.encode()
@@ -45,7 +52,7 @@ def test_a_header_is_read_back_as_written(specs: tuple[TensorSpec, ...], data: s
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(noise: bytes) -> None:
     """Whatever the bytes are, the answer is one of our errors."""
-    for start in (noise, MAGIC + noise, Header.lay_out(SPECS).encode()[: len(noise)] + noise):
+    for start in (noise, MAGIC + noise, Header.lay_out(SPECS, ARCHITECTURE).encode()[: len(noise)] + noise):
         with pytest.raises(HalogenError):
             Header.decode(start)
 
@@ -53,7 +60,7 @@ def test_random_bytes_are_refused(noise: bytes) -> None:
 @given(st.data())
 def test_a_flipped_bit_anywhere_in_the_header_is_refused(data: st.DataObject) -> None:
     """Preamble, JSON and padding are all covered."""
-    encoded = bytearray(Header.lay_out(SPECS).encode())
+    encoded = bytearray(Header.lay_out(SPECS, ARCHITECTURE).encode())
     position = data.draw(st.integers(0, len(encoded) - 1))
     encoded[position] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(HalogenError):
@@ -64,7 +71,7 @@ def test_a_flipped_bit_anywhere_in_the_header_is_refused(data: st.DataObject) ->
 def test_a_truncated_header_is_refused(length: int) -> None:
     """A file that ends before its data begins is corrupt, wherever it ends."""
     with pytest.raises(CorruptData, match="fetch or convert"):
-        Header.decode(Header.lay_out(SPECS).encode()[:length])
+        Header.decode(Header.lay_out(SPECS, ARCHITECTURE).encode()[:length])
 
 
 def test_a_torn_file_is_refused() -> None:
@@ -75,7 +82,7 @@ def test_a_torn_file_is_refused() -> None:
 
 def test_an_absurd_length_is_refused_unread() -> None:
     """A length of 2^63 allocates nothing."""
-    encoded = bytearray(Header.lay_out(SPECS).encode())
+    encoded = bytearray(Header.lay_out(SPECS, ARCHITECTURE).encode())
     for length in (1 << 63, MAX_JSON_BYTES + 1):
         encoded[16:24] = length.to_bytes(8, "little")
         with pytest.raises(CorruptData, match=f"claims a header of {length}"):
@@ -84,7 +91,7 @@ def test_an_absurd_length_is_refused_unread() -> None:
 
 def test_another_version_is_refused_by_its_number() -> None:
     """The message says which version it is and what to do."""
-    encoded = bytearray(Header.lay_out(SPECS).encode())
+    encoded = bytearray(Header.lay_out(SPECS, ARCHITECTURE).encode())
     encoded[8] = 3
     with pytest.raises(InvalidRequest, match=r"format version 3.*halogen convert"):
         Header.decode(encoded)
@@ -120,7 +127,7 @@ def test_a_v1_file_is_recognised_and_the_remedy_named(content: bytes, name: str)
 def seal(fields: Any) -> bytes:
     """A header whose sha256 is right, whatever its fields are."""
     text = fields if isinstance(fields, bytes) else canonical.encode(fields)
-    preamble = PREAMBLE.pack(MAGIC, 2, 0, len(text), bytes.fromhex(sha256_hex(text)))
+    preamble = PREAMBLE.pack(MAGIC, VERSION, REVISION, len(text), bytes.fromhex(sha256_hex(text)))
     sealed = preamble + text
     return sealed.ljust(-(-len(sealed) // ALIGNMENT) * ALIGNMENT, b"\0")
 
@@ -167,7 +174,7 @@ MALFORMED: dict[str, tuple[Change, str]] = {
 def test_a_malformed_header_is_refused_by_name(case: str) -> None:
     """A header whose sha256 is right is still believed nothing that contradicts itself."""
     change, expected = MALFORMED[case]
-    fields = fields_of(Header.lay_out(SPECS))
+    fields = fields_of(Header.lay_out(SPECS, ARCHITECTURE))
     change(fields)
     with pytest.raises(CorruptData, match=expected):
         Header.decode(seal(fields))
@@ -175,9 +182,9 @@ def test_a_malformed_header_is_refused_by_name(case: str) -> None:
 
 def test_json_that_is_not_canonical_is_refused() -> None:
     """One header has one text, so spaces, repeated keys and NaN cannot be."""
-    fields = fields_of(Header.lay_out(SPECS))
+    fields = fields_of(Header.lay_out(SPECS, ARCHITECTURE))
     spaced = json.dumps(fields).encode()
-    repeated = canonical.encode(fields).replace(b'{"block_bytes"', b'{"block_bytes":1,"block_bytes"', 1)
+    repeated = canonical.encode(fields).replace(b'"block_bytes"', b'"block_bytes":1,"block_bytes"', 1)
     for text in (spaced, repeated, b"[" * 100_000, b"NaN", b"\xff", b"", b"[]"):
         with pytest.raises(CorruptData):
             Header.decode(seal(text))
@@ -186,6 +193,6 @@ def test_json_that_is_not_canonical_is_refused() -> None:
 def test_the_layout_of_a_large_model_takes_its_own_length_into_account() -> None:
     """Offsets lengthen the JSON that moves the offsets; the result still fits exactly."""
     specs = [TensorSpec(name=f"t{i}", dtype=DType.FP32, shape=(4096, 4096)) for i in range(300)]
-    header = Header.lay_out(specs)
+    header = Header.lay_out(specs, ARCHITECTURE)
     assert header == Header.decode(header.encode())
     assert header.data_offset == header.layout.entries[0].offset

@@ -52,7 +52,7 @@ def source_tensors(directory: Path) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.FP16, DType.FP32])
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_tensor_arrives_bit_for_bit(tmp_path: Path, dtype: DType, tied: bool) -> None:
     """The stored bytes are the source's, under the source's names."""

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.header import Header
 from services.common.errors import (
     CorruptData,
     HalogenError,
@@ -229,7 +230,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], type[HalogenError], str]]
     "magic": ("model.halogen", lambda p: flip(p, 1), CorruptData, "not a weight file"),
     "version": ("model.halogen", lambda p: flip(p, 8), InvalidRequest, "format version"),
     "header": ("model.halogen", lambda p: flip(p, 200), CorruptData, "header"),
-    "header padding": ("model.halogen", lambda p: flip(p, 4095), CorruptData, "header padding"),
+    "header padding": ("model.halogen", lambda p: flip(p, Header.decode(p.read_bytes()).data_offset - 1), CorruptData, "header padding"),
     "manifest flipped": ("manifest.json", lambda p: flip(p, 20), CorruptData, r"manifest\.json"),
     "manifest missing": ("manifest.json", lambda p: p.unlink(), InvalidRequest, r"manifest\.json"),
 }  # fmt: skip
