@@ -12,6 +12,7 @@ from typing import Any
 from rich.progress import Progress
 
 from services.cli.console import CommandError
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 
 
 def gguf_to_hugging_face(source: Path, target: Path, progress: Progress) -> None:
@@ -19,13 +20,23 @@ def gguf_to_hugging_face(source: Path, target: Path, progress: Progress) -> None
     _run("services.loader.gguf", source, target, progress, "unpack GGUF")
 
 
-def to_artifact(source: Path, target: Path, progress: Progress) -> str:
-    """A Hugging Face directory to an artifact directory; returns the artifact's id."""
-    return _run("services.loader.convert", source, target, progress, "convert to v2")
+def to_artifact(source: Path, target: Path, progress: Progress, options: ConversionOptions = DEFAULTS) -> str:
+    """A checkpoint to an artifact directory; returns the artifact's id, and says what there is to know."""
+    return _run(
+        "services.loader.convert", source, target, progress, "convert to v2", arguments=options.arguments()
+    )
 
 
-def _run(module: str, source: Path, target: Path, progress: Progress, title: str) -> str:
-    command = [sys.executable, "-m", module, str(source), str(target), "--progress", "json"]
+def _run(
+    module: str,
+    source: Path,
+    target: Path,
+    progress: Progress,
+    title: str,
+    *,
+    arguments: Sequence[str] = (),
+) -> str:
+    command = [sys.executable, "-m", module, str(source), str(target), "--progress", "json", *arguments]
     bar = progress.add_task(title, total=None)
     last: dict[str, Any] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -33,6 +44,8 @@ def _run(module: str, source: Path, target: Path, progress: Progress, title: str
             last = json.loads(line)
             if "total_bytes" in last:
                 progress.update(bar, completed=last["done_bytes"], total=last["total_bytes"])
+            if "note" in last:
+                progress.console.print(last["note"], markup=False)
         complaint = process.stderr.read() if process.stderr else ""
     if "error" in last:
         raise CommandError(str(last["error"]["message"]))

@@ -21,21 +21,26 @@ from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
     CohortOption,
+    DropOptimizerStateOption,
     ExpectedRevisionOption,
     HomeOption,
     JsonOption,
     MaxTokensOption,
     ModelOption,
     PublishedCohortOption,
+    QuantPolicyOption,
     SeedOption,
     StopOption,
     TemperatureOption,
+    TensorParallelSizeOption,
     TimeoutOption,
     TopKOption,
     TopPOption,
+    ValidateOption,
     WhoOption,
     WhyOption,
 )
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.errors import HalogenError, Unavailable
 from services.common.ids import fresh_id
 from services.common.telemetry.tracing import exporting
@@ -151,26 +156,29 @@ def chat(
 
 @app.command("convert")
 def convert_command(
-    source: Annotated[Path, typer.Argument(help="A Hugging Face directory, or a GGUF file.")],
-    target: Annotated[
-        Path, typer.Argument(help="The artifact directory to make (from a GGUF: a Hugging Face one).")
+    source: Annotated[
+        Path,
+        typer.Argument(help="A Hugging Face directory (safetensors, .bin), a GGUF file, or an artifact."),
     ],
+    target: Annotated[Path, typer.Argument(help="The artifact directory to make.")],
+    *,
+    quant_policy: QuantPolicyOption = DEFAULTS.quant_policy,
+    drop_optimizer_state: DropOptimizerStateOption = DEFAULTS.drop_optimizer_state,
+    tensor_parallel_size: TensorParallelSizeOption = DEFAULTS.tensor_parallel_size,
+    validate: ValidateOption = DEFAULTS.validation,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint to a v2 artifact."""
-    is_gguf = source.suffix == ".gguf"
+    options = ConversionOptions(
+        quant_policy=quant_policy,
+        drop_optimizer_state=drop_optimizer_state,
+        tensor_parallel_size=tensor_parallel_size,
+        validation=validate,
+    )
     with byte_progress() as progress:
-        if is_gguf:
-            convert.gguf_to_hugging_face(source, target, progress)
-            made = {"directory": str(target)}
-        else:
-            made = {"artifact_id": convert.to_artifact(source, target, progress), "directory": str(target)}
-    if as_json:
-        out.print(json.dumps(made), markup=False)
-    elif is_gguf:
-        out.print(f"{target}: a Hugging Face directory; now: halogen convert {target} ARTIFACT", markup=False)
-    else:
-        out.print(made["artifact_id"])
+        made = convert.to_artifact(source, target, progress, options)
+    result = {"artifact_id": made, "directory": str(target)}
+    out.print(json.dumps(result) if as_json else made, markup=False)
 
 
 @app.command("demo")

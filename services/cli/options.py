@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from services.common.checkpoint.conversion_options import MAX_TENSOR_PARALLEL_SIZE, QuantPolicy, Validation
+
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of the local system; the nearest .halogen when not given."),
@@ -42,4 +44,28 @@ ExpectedRevisionOption = Annotated[
 ]
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", help="Seconds until the request is given up.")
+]
+QuantPolicyOption = Annotated[
+    QuantPolicy,
+    typer.Option("--quant-policy", help="What the weights are stored in; keep refuses a quantised source."),
+]
+DropOptimizerStateOption = Annotated[
+    bool,
+    typer.Option(
+        "--drop-optimizer-state/--no-drop-optimizer-state",
+        help="Leave training state out and name it, or refuse a source that has any.",
+    ),
+]
+TensorParallelSizeOption = Annotated[
+    int,
+    typer.Option(
+        "--tensor-parallel-size",
+        min=1,
+        max=MAX_TENSOR_PARALLEL_SIZE,
+        help="Ranks that must be able to share the tensors.",
+    ),
+]
+ValidateOption = Annotated[
+    Validation,
+    typer.Option("--validate", help="How much of the result to compare with the source, value by value."),
 ]
