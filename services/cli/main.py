@@ -20,6 +20,7 @@ from services.cli.control_client import Order
 from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
+    BlockSizeOption,
     CohortOption,
     DropOptimizerStateOption,
     ExpectedRevisionOption,
@@ -41,6 +42,7 @@ from services.cli.options import (
     WhyOption,
 )
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
+from services.common.checkpoint.layout import Storage
 from services.common.errors import HalogenError, Unavailable
 from services.common.ids import fresh_id
 from services.common.telemetry.tracing import exporting
@@ -164,7 +166,8 @@ def convert_command(
     *,
     quant_policy: QuantPolicyOption = DEFAULTS.quant_policy,
     drop_optimizer_state: DropOptimizerStateOption = DEFAULTS.drop_optimizer_state,
-    tensor_parallel_size: TensorParallelSizeOption = DEFAULTS.tensor_parallel_size,
+    block_size: BlockSizeOption = DEFAULTS.storage.block_rows,
+    tensor_parallel_size: TensorParallelSizeOption = DEFAULTS.storage.tensor_parallel_size,
     validate: ValidateOption = DEFAULTS.validation,
     as_json: JsonOption = False,
 ) -> None:
@@ -172,7 +175,7 @@ def convert_command(
     options = ConversionOptions(
         quant_policy=quant_policy,
         drop_optimizer_state=drop_optimizer_state,
-        tensor_parallel_size=tensor_parallel_size,
+        storage=Storage(block_size, tensor_parallel_size),
         validation=validate,
     )
     with byte_progress() as progress:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from services.common.checkpoint.conversion_options import MAX_TENSOR_PARALLEL_SIZE, QuantPolicy, Validation
+from services.common.checkpoint.conversion_options import QuantPolicy, Validation
+from services.common.checkpoint.header import MAX_DIVISION
 
 HomeOption = Annotated[
     Path | None,
@@ -56,12 +57,21 @@ DropOptimizerStateOption = Annotated[
         help="Leave training state out and name it, or refuse a source that has any.",
     ),
 ]
+BlockSizeOption = Annotated[
+    int,
+    typer.Option(
+        "--block-size",
+        min=1,
+        max=MAX_DIVISION,
+        help="Rows of a weight that stay together when ranks share it.",
+    ),
+]
 TensorParallelSizeOption = Annotated[
     int,
     typer.Option(
         "--tensor-parallel-size",
         min=1,
-        max=MAX_TENSOR_PARALLEL_SIZE,
+        max=MAX_DIVISION,
         help="Ranks that must be able to share the tensors.",
     ),
 ]

@@ -11,7 +11,7 @@ from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD, decoder_tensors
 from services.common.checkpoint.dtype import DType
-from services.common.checkpoint.layout import TensorSpec
+from services.common.checkpoint.layout import Storage, TensorSpec
 from services.common.errors import InvalidRequest, Unsupported
 from services.loader import training_state
 from services.loader.hugging_face import parse_object
@@ -19,7 +19,7 @@ from services.loader.quant_policy import apply_policy
 from services.loader.raw_checkpoint import RawCheckpoint
 from services.loader.source_tensor import SourceTensor
 from services.loader.sources import read_source
-from services.loader.tensor_parallel import check_divisible
+from services.loader.tensor_parallel import check_shares
 from services.loader.text_files import check_text_files
 
 _DERIVED_SUFFIX: Final = ".rotary_emb.inv_freq"  # old checkpoints store what the configuration implies
@@ -34,6 +34,7 @@ class Checkpoint:
         specs: The tensors in the order in which they are to be stored.
         sources: Each as it is in the source.
         tensors: Each in the dtype in which it is to be stored.
+        storage: How they are meant to be divided; they can be.
         notes: What a person should know of the conversion, a line each.
     """
 
@@ -42,6 +43,7 @@ class Checkpoint:
     specs: tuple[TensorSpec, ...]
     sources: Mapping[str, SourceTensor]
     tensors: Mapping[str, SourceTensor]
+    storage: Storage
     notes: tuple[str, ...]
 
     @classmethod
@@ -64,13 +66,14 @@ class Checkpoint:
         architecture = _read_architecture(config, tensors)
         specs = decoder_tensors(architecture)
         _check_tensors(specs, tensors)
-        check_divisible(architecture, options.tensor_parallel_size)
+        check_shares(architecture, specs, options.storage)
         return cls(
             architecture=architecture,
             small_files=raw.small_files,
             specs=specs,
             sources=sources,
             tensors=tensors,
+            storage=options.storage,
             notes=(*notes, *tie_notes, *policy_notes),
         )
 

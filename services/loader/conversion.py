@@ -105,6 +105,7 @@ def _write_weights(checkpoint: Checkpoint, work: Path, progress: Progress) -> He
         checkpoint.architecture,
         lambda entry: checkpoint.tensors[entry.name].pieces(),
         progress,
+        storage=checkpoint.storage,
     )
 
 

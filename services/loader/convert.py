@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, QuantPolicy, Validation
+from services.common.checkpoint.layout import Storage
 from services.common.checkpoint.manifest import Manifest
 from services.loader.command import Reporter, paths_parser, run_command
 from services.loader.conversion import convert
@@ -27,6 +28,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--block-size",
+        type=int,
+        default=DEFAULTS.storage.block_rows,
+        help="rows of a weight that stay together when ranks share it",
+    )
     parser.add_argument(
         "--quant-policy",
         type=QuantPolicy,
@@ -43,7 +50,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensor-parallel-size",
         type=int,
-        default=DEFAULTS.tensor_parallel_size,
+        default=DEFAULTS.storage.tensor_parallel_size,
         help="ranks that must be able to share the tensors",
     )
     parser.add_argument(
@@ -60,7 +67,7 @@ def _convert(arguments: argparse.Namespace, reporter: Reporter) -> Manifest:
     options = ConversionOptions(
         quant_policy=arguments.quant_policy,
         drop_optimizer_state=arguments.drop_optimizer_state,
-        tensor_parallel_size=arguments.tensor_parallel_size,
+        storage=Storage(arguments.block_size, arguments.tensor_parallel_size),
         validation=arguments.validation,
     )
     return convert(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from services.common.checkpoint.conversion_options import QuantPolicy
 from services.common.checkpoint.dtype import DType
 from services.common.errors import Unsupported
+from services.loader.elements import FLOATS
 from services.loader.recast import recast
 from services.loader.source_tensor import SourceTensor
 
@@ -30,6 +31,13 @@ def apply_policy(
                 reason="QUANTISED_SOURCE",
             )
         return tensors, ()
+    for tensor in tensors.values():
+        if tensor.dtype not in FLOATS:
+            raise Unsupported(
+                f"tensor {tensor.name} is {tensor.dtype}, which this build does not dequantise; convert the "
+                "original checkpoint instead",
+                reason="DTYPE_UNSUPPORTED",
+            )
     stored = {name: recast(tensor, dtype) for name, tensor in tensors.items()}
     notes = []
     if quantised:

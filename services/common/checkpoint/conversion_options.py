@@ -7,9 +7,9 @@ import enum
 from typing import Final
 
 from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.header import MAX_DIVISION
+from services.common.checkpoint.layout import UNDIVIDED, Storage
 from services.common.errors import InvalidRequest
-
-MAX_TENSOR_PARALLEL_SIZE: Final = 256
 
 
 class QuantPolicy(enum.StrEnum):
@@ -43,7 +43,7 @@ class ConversionOptions:
             computes with its blocks; the others dequantise it and say by how much it grows.
         drop_optimizer_state: Whether training state in the source is left out and named; it is refused
             otherwise, because an artifact has no place for it.
-        tensor_parallel_size: Ranks among which every tensor must be divisible.
+        storage: Rows that stay together, and ranks among which every tensor must be divisible; recorded.
         validation: What is compared with the source.
 
     Raises:
@@ -52,21 +52,21 @@ class ConversionOptions:
 
     quant_policy: QuantPolicy = QuantPolicy.KEEP
     drop_optimizer_state: bool = True
-    tensor_parallel_size: int = 1
+    storage: Storage = UNDIVIDED
     validation: Validation = Validation.NONE
 
     def __post_init__(self) -> None:
-        if not 1 <= self.tensor_parallel_size <= MAX_TENSOR_PARALLEL_SIZE:
-            raise InvalidRequest(
-                f"a tensor-parallel size of {self.tensor_parallel_size}; give 1 to {MAX_TENSOR_PARALLEL_SIZE}"
-            )
+        for name, value in self.storage._asdict().items():
+            if not 1 <= value <= MAX_DIVISION:
+                raise InvalidRequest(f"{name} is {value}; give 1 to {MAX_DIVISION}")
 
     def arguments(self) -> tuple[str, ...]:
         """The converter's command-line arguments that ask for this."""
         return (
             f"--quant-policy={self.quant_policy}",
             "--drop-optimizer-state" if self.drop_optimizer_state else "--no-drop-optimizer-state",
-            f"--tensor-parallel-size={self.tensor_parallel_size}",
+            f"--block-size={self.storage.block_rows}",
+            f"--tensor-parallel-size={self.storage.tensor_parallel_size}",
             f"--validate={self.validation}",
         )
 

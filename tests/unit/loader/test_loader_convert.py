@@ -358,7 +358,7 @@ def test_a_converter_that_is_stopped_leaves_no_artifact(tmp_path: Path, number: 
 def test_what_no_gateway_could_read_is_refused(
     tmp_path: Path, name: str, content: str | bytes, what: str
 ) -> None:
-    """In one line, and nothing is made. Fault injection: `HuggingFaceSource.open` does not check text files."""
+    """In one line, and nothing is made. Fault injection: `Checkpoint.open` does not check text files."""
     source = write_tiny_checkpoint(tmp_path / "source")
     (source / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(CorruptData, match=what) as refused:

@@ -17,6 +17,7 @@ from services.common.checkpoint.conversion_options import ConversionOptions, Qua
 from services.common.checkpoint.digest import Buffer
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
+from services.common.checkpoint.layout import Storage
 from services.common.checkpoint.writer import write_weights
 from services.common.errors import CorruptData, HalogenError, InvalidRequest, Unsupported
 from services.loader import recast
@@ -120,11 +121,17 @@ def test_a_value_that_cannot_be_kept_is_refused(
 def test_ranks_that_cannot_share_the_tensors_are_refused(tmp_path: Path, fp32: Path) -> None:
     """The message names the count, and the sizes that would do."""
     with pytest.raises(InvalidRequest, match=r"num_key_value_heads is 2, which 4 .*: 1, 2$"):
-        convert(fp32, tmp_path / "a", options=options(tensor_parallel_size=4))
-    convert(fp32, tmp_path / "a", options=options(tensor_parallel_size=2))
-    for size in (0, 1000):
-        with pytest.raises(InvalidRequest, match="give 1 to 256"):
-            options(tensor_parallel_size=size)
+        convert(fp32, tmp_path / "a", options=options(storage=Storage(1, 4)))
+    with pytest.raises(
+        InvalidRequest, match=r"self_attn\.k_proj.*not a multiple of 2 ranks x 32; give a --block-size"
+    ):
+        convert(fp32, tmp_path / "a", options=options(storage=Storage(32, 2)))
+    convert(fp32, tmp_path / "a", options=options(storage=Storage(16, 2)))
+    header = Header.decode((tmp_path / "a/model.halogen").read_bytes())
+    assert Storage(16, 2) == header.storage
+    for bad in (Storage(0, 1), Storage(1, 0), Storage(1, 1 << 21)):
+        with pytest.raises(InvalidRequest, match="give 1 to"):
+            options(storage=bad)
 
 
 @pytest.mark.parametrize("validation", ["sample", "full"])
@@ -173,8 +180,8 @@ def test_wrong_bytes_fail_even_where_nothing_is_rounded(
 ) -> None:
     """A zero that is none any more is infinitely wrong."""
 
-    def damaging(path: Path, *rest: Any) -> Header:
-        header = write_weights(path, *rest)
+    def damaging(path: Path, *rest: Any, **more: Any) -> Header:
+        header = write_weights(path, *rest, **more)
         with path.open("r+b") as file:
             file.seek(header.tensors[NORM].offset)
             file.write(np.float32(1e-30).tobytes())
