@@ -13,7 +13,18 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from services.cli import ask, asked_gateway, convert, demo, detached, publish, run_state, unpublish, up
+from services.cli import (
+    artifact_commands,
+    ask,
+    asked_gateway,
+    convert,
+    demo,
+    detached,
+    publish,
+    run_state,
+    unpublish,
+    up,
+)
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import Order
@@ -182,6 +193,10 @@ def convert_command(
         made = convert.to_artifact(source, target, progress, options)
     result = {"artifact_id": made, "directory": str(target)}
     out.print(json.dumps(result) if as_json else made, markup=False)
+
+
+app.command("inspect")(artifact_commands.inspect)
+app.command("diff")(artifact_commands.diff)
 
 
 @app.command("demo")

@@ -47,14 +47,24 @@ def read_header(stored: StoredArtifact) -> Header:
     path = stored.path(file)
     _check_size(path, file)
     with path.open("rb") as weights:
-        start = weights.read(PREAMBLE.size)
-        header = Header.decode(start + weights.read(header_bytes(start) - len(start)))
+        header = decode_header(weights)
         if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
             raise _mismatch(file, "has another header than the manifest names")
         if header.architecture != stored.manifest.architecture:
             raise _mismatch(file, "is of another architecture than the manifest says")
         _check_scales(weights, header)
     return header
+
+
+def decode_header(weights: BinaryIO) -> Header:
+    """The header of a file whose position is its start; reads no further.
+
+    Raises:
+        CorruptData: It is ill-formed.
+        InvalidRequest: The file is of another format or version.
+    """
+    start = weights.read(PREAMBLE.size)
+    return Header.decode(start + weights.read(header_bytes(start) - len(start)))
 
 
 def _check_scales(weights: BinaryIO, header: Header) -> None:
