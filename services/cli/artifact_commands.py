@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.table import Table
 
 from services.cli.console import CommandError, out
 from services.cli.options import JsonOption
@@ -53,10 +52,10 @@ def inspect(artifact: ArtifactArgument, as_json: JsonOption = False) -> None:
         return
     for title in ("artifact", "weights", "architecture", "graph"):
         if title in described:
-            out.print(_facts(title, described[title]))
+            _print_facts(title, described[title])
     if inspected.manifest:
-        out.print(_rows("files", described["files"]))
-    out.print(_rows("tensors", described["tensors"]))
+        _print_rows("files", described["files"])
+    _print_rows("tensors", described["tensors"])
 
 
 def diff(one: ArtifactArgument, other: ArtifactArgument, as_json: JsonOption = False) -> None:
@@ -127,15 +126,19 @@ def _file_differences(one: Inspected, other: Inspected) -> list[Difference]:
     ]
 
 
-def _facts(title: str, facts: dict[str, Any]) -> Table:
-    table = Table("name", "value", title=title, title_justify="left", show_header=False)
-    for name, value in facts.items():
-        table.add_row(name, str(value))
-    return table
+def _print_facts(title: str, facts: dict[str, Any]) -> None:
+    _print_columns(title, [[name, str(value)] for name, value in facts.items()])
 
 
-def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(*(rows[0] if rows else ()), title=title, title_justify="left")
+def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
+    texts = [["" if value is None else str(value) for value in row.values()] for row in rows]
+    _print_columns(title, [list(rows[0]), *texts] if rows else [])
+
+
+def _print_columns(title: str, rows: list[list[str]]) -> None:
+    """Lines that a narrow terminal breaks and a search finds, rather than a table that cuts names."""
+    out.print(title, style="bold", markup=False)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
-    return table
+        line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+        out.print(f"  {line.rstrip()}", markup=False)
