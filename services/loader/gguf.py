@@ -1,4 +1,4 @@
-"""``python -m services.loader.gguf FILE.gguf DIR``: a llama-family GGUF file becomes a Hugging Face directory.
+"""``python -m services.loader.gguf FILE.gguf DIR``: a GGUF file of the llama or qwen2 family becomes a Hugging Face directory.
 
 Weights come out as bf16. Progress and errors are told as `services.loader.convert` tells them; there is no
 artifact yet, so the last JSON line is ``{"directory": …}``.
