@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,13 @@ def to_artifact(source: Path, target: Path, progress: Progress, options: Convers
     )
 
 
+def compare(source: Path, artifact: Path, progress: Progress) -> tuple[str, ...]:
+    """An artifact with its source; returns what there is to say, or raises CommandError with what differs."""
+    notes: list[str] = []
+    _run("services.loader.verify", source, artifact, progress, "compare", note=notes.append)
+    return tuple(notes)
+
+
 def _run(
     module: str,
     source: Path,
@@ -35,6 +42,7 @@ def _run(
     title: str,
     *,
     arguments: Sequence[str] = (),
+    note: Callable[[str], object] | None = None,
 ) -> str:
     command = [sys.executable, "-m", module, str(source), str(target), "--progress", "json", *arguments]
     bar = progress.add_task(title, total=None)
@@ -45,13 +53,17 @@ def _run(
             if "total_bytes" in last:
                 progress.update(bar, completed=last["done_bytes"], total=last["total_bytes"])
             if "note" in last:
-                progress.console.print(last["note"], markup=False)
+                (note or _noter(progress))(last["note"])
         complaint = process.stderr.read() if process.stderr else ""
     if "error" in last:
         raise CommandError(str(last["error"]["message"]))
     if process.returncode != 0:
         raise CommandError(_last_line(complaint.splitlines()))
     return str(last.get("artifact_id", ""))
+
+
+def _noter(progress: Progress) -> Callable[[str], object]:
+    return lambda line: progress.console.print(line, markup=False)
 
 
 def _last_line(lines: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from services.cli import (
     run_state,
     unpublish,
     up,
+    verify,
 )
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
@@ -195,6 +196,7 @@ def convert_command(
     out.print(json.dumps(result) if as_json else made, markup=False)
 
 
+app.command("verify")(verify.verify)
 app.command("inspect")(artifact_commands.inspect)
 app.command("diff")(artifact_commands.diff)
 

@@ -72,6 +72,7 @@ def validate(
         worst = max(worst, found, key=lambda deviation: deviation.excess)
         done_bytes += entry.nbytes
         progress(done_bytes, header.data_bytes)
+    progress(header.data_bytes, header.data_bytes)
     return worst
 
 
