@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from services.common.checkpoint.decoder_graph import decoder_graph
-from services.common.checkpoint.digest import BLOCK_BYTES
 from services.common.checkpoint.graph import Graph, Node
 from services.common.checkpoint.graph_hash import tensor_factors
 from services.common.checkpoint.header import Header
-from services.common.checkpoint.layout import TensorEntry
 
 ABSENT: Final = "absent"
 
@@ -94,19 +91,10 @@ def _numbers(one: Header, other: Header) -> Iterator[Difference]:
         return
     for index, (mine, theirs) in enumerate(zip(one.digests, other.digests, strict=True)):
         if mine != theirs:
-            names = [entry.name for entry in tensors_in_block(one, index)]
+            names = [entry.name for entry in one.tensors_in_block(index)]
             factor = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             yield Difference("numbers", f"block {index}, {factor}", mine.hex(), theirs.hex())
 
 
 def _places(header: Header) -> list[tuple[str, int]]:
     return [(entry.name, entry.offset - header.data_offset) for entry in header.layout.entries]
-
-
-def tensors_in_block(header: Header, index: int) -> Iterable[TensorEntry]:
-    """The tensors of which some bytes are in a block, in their order."""
-    begin = header.data_offset + index * BLOCK_BYTES
-    return itertools.takewhile(
-        lambda entry: entry.offset < begin + BLOCK_BYTES,
-        itertools.dropwhile(lambda entry: entry.end <= begin, header.layout.entries),
-    )

@@ -43,8 +43,8 @@ class GraphHash(NamedTuple):
     def of(cls, architecture: Architecture, entries: Sequence[TensorEntry], storage: Storage) -> Self:
         return cls(
             topology=topology_digest(architecture),
-            architecture=_digest("architecture", architecture.to_fields()),
-            tensors=_digest("tensors", tensor_factors(entries, storage)),
+            architecture=architecture_digest(architecture),
+            tensors=tensors_digest(entries, storage),
         )
 
     def differing(self, other: GraphHash) -> tuple[str, ...]:
@@ -87,6 +87,16 @@ class Build(NamedTuple):
 def topology_digest(architecture: Architecture) -> str:
     """The first part, computed once for each architecture."""
     return _digest("topology", decoder_graph(architecture).digest())
+
+
+def architecture_digest(architecture: Architecture) -> str:
+    """The second part."""
+    return _digest("architecture", architecture.to_fields())
+
+
+def tensors_digest(entries: Iterable[TensorEntry], storage: Storage) -> str:
+    """The third part."""
+    return _digest("tensors", tensor_factors(entries, storage))
 
 
 def tensor_factors(entries: Iterable[TensorEntry], storage: Storage) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def verify_weights(stored: StoredArtifact) -> None:
         weights.seek(header.data_offset)
         for number, (begin, end) in enumerate(split_blocks(header.data_bytes)):
             if block_digest(weights.read(end - begin)) != header.digests[number]:
-                raise _mismatch(file, f"block {number} does not match its digest")
+                raise header.block_mismatch(number, "does not match its digest")
 
 
 def _check_size(path: Path, file: ManifestFile) -> None:
