@@ -20,7 +20,7 @@ def verify_small(content: bytes, file: ManifestFile) -> bytes:
         CorruptData: It is not.
     """
     if len(content) != file.size_bytes or sha256_hex(content) != file.sha256:
-        raise _mismatch(file, "does not match the manifest")
+        raise _mismatch(file, "content", "does not match the manifest")
     return content
 
 
@@ -49,9 +49,9 @@ def read_header(stored: StoredArtifact) -> Header:
     with path.open("rb") as weights:
         header = decode_header(weights)
         if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
-            raise _mismatch(file, "has another header than the manifest names")
+            raise _mismatch(file, "header", "has another header than the manifest names")
         if header.architecture != stored.manifest.architecture:
-            raise _mismatch(file, "is of another architecture than the manifest says")
+            raise _mismatch(file, "header", "is of another architecture than the manifest says")
         _check_scales(weights, header)
     return header
 
@@ -97,12 +97,13 @@ def _check_size(path: Path, file: ManifestFile) -> None:
     try:
         found = path.lstat().st_size
     except FileNotFoundError:
-        raise _mismatch(file, "is missing") from None
+        raise _mismatch(file, "length", "is missing") from None
     if found != file.size_bytes:
-        raise _mismatch(file, f"has {found} bytes, not {file.size_bytes}")
+        raise _mismatch(file, "length", f"has {found} bytes, not {file.size_bytes}")
 
 
-def _mismatch(file: ManifestFile, what: str) -> CorruptData:
+def _mismatch(file: ManifestFile, region: str, what: str) -> CorruptData:
     return CorruptData(
-        f"{file.path} {what}; fetch or convert the artifact again", metadata={"file": file.path}
+        f"{file.path} {what}; fetch or convert the artifact again",
+        metadata={"file": file.path, "region": region},
     )

@@ -26,6 +26,7 @@ from services.common.checkpoint.header import (
     header_bytes,
 )
 from services.common.checkpoint.layout import ALIGNMENT, Shard, TensorSpec
+from services.common.checkpoint.quantisation import Quantisation
 from services.common.errors import CorruptData, HalogenError, InvalidRequest
 from tests.unit.checkpoint.strategies import ARCHITECTURE, tensor_specs
 
@@ -34,6 +35,13 @@ SPECS = (
     TensorSpec(name="q", dtype=DType.BF16, shape=(64, 64), group="qkv"),
     TensorSpec(name="k", dtype=DType.BF16, shape=(32, 64), group="qkv"),
     TensorSpec(name="norm", dtype=DType.FP32, shape=(64,)),
+    TensorSpec(
+        name="packed",
+        dtype=DType.INT4,
+        shape=(4, 64),
+        quantisation=Quantisation(scales="scales", block=(1, 32)),
+    ),
+    TensorSpec(name="scales", dtype=DType.FP16, shape=(4, 2)),
 )
 
 
@@ -166,6 +174,26 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     "overlap": (lambda f: f["tensors"][3].update(offset=f["tensors"][2]["offset"]), "norm overlaps k"),
     "order": (lambda f: f["tensors"].reverse(), "out of order"),
     "gap in group": (lambda f: f["tensors"][2].update(offset=f["tensors"][2]["offset"] + 4096, shape=[1], nbytes=2), "without a gap"),
+    "quantisation no object": (lambda f: f["tensors"][4].update(quantisation=[]), "quantisation of tensor 4 is not an object"),
+    "quantisation missing": (lambda f: f["tensors"][4].pop("quantisation"), "tensor 4 has no quantisation"),
+    "scales missing": (lambda f: f["tensors"][4].update(quantisation=None), "packed is int4 and has no scales"),
+    "scales elsewhere": (lambda f: f["tensors"][4]["quantisation"].update(scales="x"), "scaled by x, which is not there"),
+    "biases elsewhere": (lambda f: f["tensors"][4]["quantisation"].update(biases="x"), "scaled by x, which is not there"),
+    "scales of another shape": (lambda f: f["tensors"][4]["quantisation"].update(block=[1, 64]), r"scales is not \[4, 1\]"),
+    "scales of another dtype": (lambda f: f["tensors"][5].update(dtype="int4", nbytes=4), "has no scales|is not .* of bf16"),
+    "block of another rank": (lambda f: f["tensors"][4]["quantisation"].update(block=[32]), "packed has 2 axes"),
+    "block zero": (lambda f: f["tensors"][4]["quantisation"].update(block=[0, 32]), "positive sizes"),
+    "scales of floats": (lambda f: f["tensors"][3].update(quantisation={"scales": "scales", "biases": "", "block": [1]}), "norm is fp32, which takes no scales"),
+    "int4 rows odd": (lambda f: f["tensors"][4].update(shape=[64, 4, 1]), "do not end on a byte"),
+    "axis missing": (lambda f: f["tensors"][3].update(shard="columns"), "norm has no columns"),
+    "block_rows zero": (lambda f: f.update(block_rows=0), "block_rows of header is 0"),
+    "ranks that do not divide": (lambda f: f.update(tensor_parallel_size=3), "embed has 512 rows, not a multiple of 3 ranks"),
+    "architecture of a field less": (lambda f: f["architecture"].pop("rope_theta"), "architecture has no rope_theta"),
+    "architecture of endless layers": (lambda f: f["architecture"].update(num_hidden_layers=1 << 31), "not within 1 to 4096"),
+    "architecture changed": (lambda f: f["architecture"].update(rope_theta=1.0), "part architecture is not that"),
+    "table changed": (lambda f: f["tensors"][3].update(name="other"), "part tensors is not that"),
+    "root changed": (lambda f: f["graph"].update(root="0" * 64), "root is not that of its parts"),
+    "part changed": (lambda f: f["graph"].update(topology="0" * 64), "root is not that of its parts"),
     "group in two places": (lambda f: f["tensors"][0].update(group="x") or f["tensors"][3].update(group="x"), "two places"),
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.residents import Prepared
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+from tests.unit.checkpoint.scaled_artifact import make_scaled_artifact
 from tests.unit.loader.disk import flip, open_descriptors
 
 
@@ -245,6 +246,17 @@ async def test_damage_to_any_file_is_refused_by_name(
     damage(stored.directory / name)
     with pytest.raises(kind, match=expected):
         await prepare(preparations, stored.manifest.id)
+    assert [] == files_in(shm)
+
+
+async def test_a_scale_that_is_no_number_is_refused_before_a_place_is_taken(
+    tmp_path: Path, preparations: Preparations, store: ArtifactStore, shm: Path
+) -> None:
+    """All digests are right, and yet no byte reaches an engine."""
+    artifact, manifest = make_scaled_artifact(tmp_path / "scaled", bytes.fromhex("003c 007e"))
+    store.put(artifact)
+    with pytest.raises(CorruptData, match="holds a scale that is not a finite number"):
+        await prepare(preparations, manifest.id)
     assert [] == files_in(shm)
 
 
