@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
 from services.cli.console import CommandError
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 
 
 def gguf_to_hugging_face(source: Path, target: Path, progress: Progress) -> None:
@@ -19,13 +20,31 @@ def gguf_to_hugging_face(source: Path, target: Path, progress: Progress) -> None
     _run("services.loader.gguf", source, target, progress, "unpack GGUF")
 
 
-def to_artifact(source: Path, target: Path, progress: Progress) -> str:
-    """A Hugging Face directory to an artifact directory; returns the artifact's id."""
-    return _run("services.loader.convert", source, target, progress, "convert to v2")
+def to_artifact(source: Path, target: Path, progress: Progress, options: ConversionOptions = DEFAULTS) -> str:
+    """A checkpoint to an artifact directory; returns the artifact's id, and says what there is to know."""
+    return _run(
+        "services.loader.convert", source, target, progress, "convert to v2", arguments=options.arguments()
+    )
 
 
-def _run(module: str, source: Path, target: Path, progress: Progress, title: str) -> str:
-    command = [sys.executable, "-m", module, str(source), str(target), "--progress", "json"]
+def compare(source: Path, artifact: Path, progress: Progress) -> tuple[str, ...]:
+    """An artifact with its source; returns what there is to say, or raises CommandError with what differs."""
+    notes: list[str] = []
+    _run("services.loader.verify", source, artifact, progress, "compare", note=notes.append)
+    return tuple(notes)
+
+
+def _run(
+    module: str,
+    source: Path,
+    target: Path,
+    progress: Progress,
+    title: str,
+    *,
+    arguments: Sequence[str] = (),
+    note: Callable[[str], object] | None = None,
+) -> str:
+    command = [sys.executable, "-m", module, str(source), str(target), "--progress", "json", *arguments]
     bar = progress.add_task(title, total=None)
     last: dict[str, Any] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -33,12 +52,18 @@ def _run(module: str, source: Path, target: Path, progress: Progress, title: str
             last = json.loads(line)
             if "total_bytes" in last:
                 progress.update(bar, completed=last["done_bytes"], total=last["total_bytes"])
+            if "note" in last:
+                (note or _noter(progress))(last["note"])
         complaint = process.stderr.read() if process.stderr else ""
     if "error" in last:
         raise CommandError(str(last["error"]["message"]))
     if process.returncode != 0:
         raise CommandError(_last_line(complaint.splitlines()))
     return str(last.get("artifact_id", ""))
+
+
+def _noter(progress: Progress) -> Callable[[str], object]:
+    return lambda line: progress.console.print(line, markup=False)
 
 
 def _last_line(lines: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ from rich.progress import Progress
 
 from services.cli import convert
 from services.cli.console import CommandError, byte_progress
+from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
+from services.common.checkpoint.verified_artifact import read_header
+from services.common.errors import HalogenError
 
 MODEL: Final = "smollm2-135m-instruct"
 
@@ -44,15 +48,25 @@ def ensure(models: Path) -> DemoModel:
     """
     models.mkdir(parents=True, exist_ok=True)
     model = DemoModel(models / f"{MODEL}-hf", models / MODEL)
-    if (model.artifact / "manifest.json").exists() and model.hugging_face.exists():
+    if model.hugging_face.exists() and _is_readable(model.artifact):
         return model
     with byte_progress() as progress:
         if not model.hugging_face.exists():
             with tempfile.TemporaryDirectory(dir=models, prefix=".demo-") as folder:
                 gguf = _unpack(_download(Path(folder), progress), Path(folder))
                 convert.gguf_to_hugging_face(gguf, model.hugging_face, progress)
+        shutil.rmtree(model.artifact, ignore_errors=True)  # of an older format
         convert.to_artifact(model.hugging_face, model.artifact, progress)
     return model
+
+
+def _is_readable(artifact: Path) -> bool:
+    """Whether it is there and of the format that this build reads; says nothing of its bytes."""
+    try:
+        read_header(StoredArtifact(artifact, read_manifest(artifact)))
+    except HalogenError:
+        return False
+    return True
 
 
 def _download(folder: Path, progress: Progress) -> Path:

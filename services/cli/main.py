@@ -13,29 +13,48 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from services.cli import ask, asked_gateway, convert, demo, detached, publish, run_state, unpublish, up
+from services.cli import (
+    artifact_commands,
+    ask,
+    asked_gateway,
+    convert,
+    demo,
+    detached,
+    publish,
+    run_state,
+    unpublish,
+    up,
+    verify,
+)
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import Order
 from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
+    BlockSizeOption,
     CohortOption,
+    DropOptimizerStateOption,
     ExpectedRevisionOption,
     HomeOption,
     JsonOption,
     MaxTokensOption,
     ModelOption,
     PublishedCohortOption,
+    QuantPolicyOption,
     SeedOption,
     StopOption,
     TemperatureOption,
+    TensorParallelSizeOption,
     TimeoutOption,
     TopKOption,
     TopPOption,
+    ValidateOption,
     WhoOption,
     WhyOption,
 )
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
+from services.common.checkpoint.layout import Storage
 from services.common.errors import HalogenError, Unavailable
 from services.common.ids import fresh_id
 from services.common.telemetry.tracing import exporting
@@ -151,26 +170,35 @@ def chat(
 
 @app.command("convert")
 def convert_command(
-    source: Annotated[Path, typer.Argument(help="A Hugging Face directory, or a GGUF file.")],
-    target: Annotated[
-        Path, typer.Argument(help="The artifact directory to make (from a GGUF: a Hugging Face one).")
+    source: Annotated[
+        Path,
+        typer.Argument(help="A Hugging Face directory (safetensors, .bin), a GGUF file, or an artifact."),
     ],
+    target: Annotated[Path, typer.Argument(help="The artifact directory to make.")],
+    *,
+    quant_policy: QuantPolicyOption = DEFAULTS.quant_policy,
+    drop_optimizer_state: DropOptimizerStateOption = DEFAULTS.drop_optimizer_state,
+    block_size: BlockSizeOption = DEFAULTS.storage.block_rows,
+    tensor_parallel_size: TensorParallelSizeOption = DEFAULTS.storage.tensor_parallel_size,
+    validate: ValidateOption = DEFAULTS.validation,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint to a v2 artifact."""
-    is_gguf = source.suffix == ".gguf"
+    options = ConversionOptions(
+        quant_policy=quant_policy,
+        drop_optimizer_state=drop_optimizer_state,
+        storage=Storage(block_size, tensor_parallel_size),
+        validation=validate,
+    )
     with byte_progress() as progress:
-        if is_gguf:
-            convert.gguf_to_hugging_face(source, target, progress)
-            made = {"directory": str(target)}
-        else:
-            made = {"artifact_id": convert.to_artifact(source, target, progress), "directory": str(target)}
-    if as_json:
-        out.print(json.dumps(made), markup=False)
-    elif is_gguf:
-        out.print(f"{target}: a Hugging Face directory; now: halogen convert {target} ARTIFACT", markup=False)
-    else:
-        out.print(made["artifact_id"])
+        made = convert.to_artifact(source, target, progress, options)
+    result = {"artifact_id": made, "directory": str(target)}
+    out.print(json.dumps(result) if as_json else made, markup=False)
+
+
+app.command("verify")(verify.verify)
+app.command("inspect")(artifact_commands.inspect)
+app.command("diff")(artifact_commands.diff)
 
 
 @app.command("demo")

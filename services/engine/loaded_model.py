@@ -19,6 +19,7 @@ from services.common.ids import ArtifactId
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
 from services.engine.mapping import map_file, populate
+from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.weights import DTypeChoice, bind, stored_dtype
 from services.engine.ragged import Ragged
 
@@ -79,6 +80,7 @@ class ModelLoading:
 
         Raises:
             CorruptData: The file is not the one that the loader verified, or its tensors do not fit its config.
+            PreconditionFailed: What was built is not the model that the file describes.
             Unsupported: It is a model that this engine does not compute.
             Unavailable: The file is gone.
         """
@@ -91,6 +93,8 @@ class ModelLoading:
         weights = bind(mapped, header, architecture, self.dtype)
         limit = min(self.max_model_len or math.inf, architecture.max_position_embeddings)
         decoder = self.kernels.decoder(architecture, weights, int(limit))
+        build = build_of(self.kernels.name, decoder.dtype)
+        check_graph(header, decoder.architecture, decoder.weights, build)
         return ModelOnArena(
             decoder,
             self.arena,

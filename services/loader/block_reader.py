@@ -13,7 +13,7 @@ from typing import Final
 
 from services.common.checkpoint.digest import block_digest, split_blocks
 from services.common.checkpoint.header import Header
-from services.common.errors import Cancelled, CorruptData
+from services.common.errors import Cancelled
 from services.loader.sink import Sink
 
 _NOT_DIRECT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
@@ -98,7 +98,7 @@ class BlockReader:
         with sink.window(offset, offset + length) as block:
             self._fill(block, offset, index)
             if block_digest(block) != self._header.digests[index]:
-                raise self._corrupt(index, "does not match its digest")
+                raise self._header.block_mismatch(index, "does not match its digest")
 
     def _fill(self, block: memoryview, offset: int, index: int) -> None:
         done_bytes = 0
@@ -106,7 +106,7 @@ class BlockReader:
             with block[done_bytes:] as rest:
                 count = self._read(rest, offset + done_bytes)
             if count == 0:
-                raise self._corrupt(index, "is cut off: the file ends inside it")
+                raise self._header.block_mismatch(index, "is cut off: the file ends inside it")
             done_bytes += count
 
     def _read(self, window: memoryview, offset: int) -> int:
@@ -118,10 +118,3 @@ class BlockReader:
                 if failure.errno not in _NOT_DIRECT:
                     raise
         return os.preadv(self._buffered, [window], offset)
-
-    def _corrupt(self, index: int, what: str) -> CorruptData:
-        return CorruptData(
-            f"{self._path.name}: block {index} of {len(self._header.digests)} {what}; "
-            "fetch or convert the artifact again",
-            metadata={"file": self._path.name, "block": str(index)},
-        )

@@ -23,17 +23,15 @@ from services.common.errors import HalogenError
 _JSON_STEPS: Final = 256  # at most this many progress lines
 _INTERRUPTED: Final = 130
 
-Work = Callable[[Path, Path, Callable[[int, int], None]], Manifest | None]
+Work = Callable[[argparse.Namespace, "Reporter"], Manifest | None]
 
 
-def run_command(argv: Sequence[str], description: str | None, names: tuple[str, str], work: Work) -> int:
-    """Parses the two paths, does the work between them and tells of it; returns the exit status.
+def paths_parser(description: str | None, names: tuple[str, str]) -> argparse.ArgumentParser:
+    """A parser of two paths, `source` and `destination`, and of how progress is shown.
 
     Args:
-        argv: The arguments after the program's name.
         description: What ``--help`` says.
         names: What the two paths are called.
-        work: Takes source, destination and the progress callback.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -41,13 +39,24 @@ def run_command(argv: Sequence[str], description: str | None, names: tuple[str, 
     parser.add_argument("source", type=Path, metavar=names[0])
     parser.add_argument("destination", type=Path, metavar=names[1])
     parser.add_argument("--progress", choices=REPORTERS, default="bar", help="how progress is shown")
+    return parser
+
+
+def run_command(parser: argparse.ArgumentParser, argv: Sequence[str], work: Work) -> int:
+    """Parses the arguments, does the work between the two paths and tells of it; returns the exit status.
+
+    Args:
+        parser: Made by `paths_parser`, perhaps with options of its own.
+        argv: The arguments after the program's name.
+        work: Takes the parsed arguments and whom to tell.
+    """
     options = parser.parse_args(argv)
     signal.signal(
         signal.SIGTERM, lambda number, _frame: sys.exit(128 + number)
     )  # scopes close on the way out
     with open_reporter(options.progress, options.source.name) as reporter:
         try:
-            manifest = work(options.source, options.destination, reporter.progress)
+            manifest = work(options, reporter)
         except (HalogenError, OSError) as failure:
             reporter.fail(failure)
             return 1
@@ -62,6 +71,8 @@ class Reporter(Protocol):
 
     def progress(self, done_bytes: int, total_bytes: int) -> None: ...
 
+    def note(self, line: str) -> None: ...
+
     def finish(self, destination: Path, manifest: Manifest | None) -> None: ...
 
     def fail(self, failure: HalogenError | OSError) -> None: ...
@@ -72,6 +83,9 @@ class PlainReporter:
 
     def progress(self, done_bytes: int, total_bytes: int) -> None:
         """Says nothing."""
+
+    def note(self, line: str) -> None:
+        print(line, file=sys.stderr)  # noqa: T201  # a command's own output
 
     def finish(self, destination: Path, manifest: Manifest | None) -> None:
         _write(manifest.id if manifest else str(destination))
@@ -90,6 +104,9 @@ class BarReporter(PlainReporter):
     def progress(self, done_bytes: int, total_bytes: int) -> None:
         self._bar.update(self._task, completed=done_bytes, total=total_bytes)
 
+    def note(self, line: str) -> None:
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
 
 class JsonReporter:
     """One JSON object a line on standard output."""
@@ -102,6 +119,9 @@ class JsonReporter:
         if step > self._told:
             self._told = step
             _write_json({"done_bytes": done_bytes, "total_bytes": total_bytes})
+
+    def note(self, line: str) -> None:
+        _write_json({"note": line})
 
     def finish(self, destination: Path, manifest: Manifest | None) -> None:
         _write_json({"artifact_id": manifest.id} if manifest else {"directory": str(destination)})

@@ -1,11 +1,13 @@
-"""Converts a Hugging Face checkpoint into an artifact: streamed, digested on the way, there whole or not at all."""
+"""Converts a checkpoint into an artifact: streamed, digested on the way, there whole or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from services.common.checkpoint.artifact_store import read_manifest
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, Validation
 from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.durable import publish_directory, sync
 from services.common.checkpoint.header import Header
@@ -13,37 +15,59 @@ from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, 
 from services.common.checkpoint.owned_directory import owned_directory, sweep
 from services.common.checkpoint.writer import Progress, write_weights
 from services.common.errors import AlreadyExists, HalogenError, InvalidRequest
-from services.loader.hugging_face import HuggingFaceSource
+from services.loader import copies
+from services.loader.checkpoint import Checkpoint
+from services.loader.validation import validate
+
+Note = Callable[[str], None]
 
 _ROLES: Final = {path: role for role, path in PATHS.items()}
 
 
-def convert(source: Path, destination: Path, progress: Progress = lambda _done, _total: None) -> Manifest:
-    """Writes the artifact of the checkpoint in `source` to `destination`.
+def convert(
+    source: Path,
+    destination: Path,
+    progress: Progress = lambda _done, _total: None,
+    *,
+    options: ConversionOptions = DEFAULTS,
+    note: Note = lambda _line: None,
+) -> Manifest:
+    """Writes the artifact of the checkpoint at `source` to `destination`.
 
-    Doing it twice is no error; the destination appears by renaming, and only once all of it is on disk.
-    Beyond the Python runtime it needs memory for one 4 MiB piece and the small files.
+    Doing it twice is no error; the destination appears by renaming, and only once all of it is on disk and
+    validated. Whatever the model's size, it needs memory for a few pieces of 4 MiB and the small files.
 
     Args:
-        source: A Hugging Face directory with safetensors.
+        source: A Hugging Face directory with safetensors or PyTorch zip files, a GGUF file, or an artifact.
         destination: Absent, empty, or holding the very same artifact.
-        progress: Told of the weights' bytes.
+        progress: Told of the weights' bytes, done and in total; of those compared once more in the end.
+        options: What to store, and how much to compare with the source.
+        note: Told in a line each what was dropped, dequantised, found twice and validated.
+
+    Returns:
+        The manifest of what `destination` holds now.
 
     Raises:
         AlreadyExists: The destination holds something else.
-        HalogenError: As `HuggingFaceSource.open` raises.
+        CorruptData: The source is damaged, or the result is not what the source says.
+        HalogenError: As `Checkpoint.open` raises.
+        OSError: The disk says no.
     """
     destination = destination.absolute()
     _check_free(destination)
-    checkpoint = HuggingFaceSource.open(source)
+    checkpoint = Checkpoint.open(source, options)
+    for line in checkpoint.notes:
+        note(line)
     destination.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{destination.name}.converting-"
     sweep(destination.parent, prefix)
     with owned_directory(destination.parent, prefix) as work:
-        manifest = _write_artifact(checkpoint, work, progress)
-        if _holds(destination, manifest):
-            return manifest
-        publish_directory(work, destination)
+        header = _write_weights(checkpoint, work, progress)
+        for line in _findings(checkpoint, work, header, options.validation, progress):
+            note(line)
+        manifest = _write_rest(checkpoint, work, header)
+        if not _holds(destination, manifest):
+            publish_directory(work, destination)
     return manifest
 
 
@@ -74,13 +98,30 @@ def _holds(destination: Path, manifest: Manifest) -> bool:
     return True
 
 
-def _write_artifact(checkpoint: HuggingFaceSource, work: Path, progress: Progress) -> Manifest:
-    header = write_weights(
+def _write_weights(checkpoint: Checkpoint, work: Path, progress: Progress) -> Header:
+    return write_weights(
         work / PATHS[Role.WEIGHTS],
         checkpoint.specs,
+        checkpoint.architecture,
         lambda entry: checkpoint.tensors[entry.name].pieces(),
         progress,
+        storage=checkpoint.storage,
     )
+
+
+def _findings(
+    checkpoint: Checkpoint, work: Path, header: Header, extent: Validation, progress: Progress
+) -> Iterator[str]:
+    """Looks at what was written: what is there twice, and whether it is the source."""
+    weights = work / PATHS[Role.WEIGHTS]
+    yield from copies.describe(copies.find_copies(weights, header))
+    worst = validate(checkpoint.sources, weights, header, extent, progress)
+    if worst is not None:
+        yield f"validated ({extent}): the worst tensor is {worst}"
+
+
+def _write_rest(checkpoint: Checkpoint, work: Path, header: Header) -> Manifest:
+    """The small files, and the manifest that names all of them."""
     files = [_weights_file(header)]
     for name, content in checkpoint.small_files.items():
         _write_small(work / name, content)

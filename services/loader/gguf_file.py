@@ -1,24 +1,20 @@
-"""A GGUF file of the llama family, seen as a Hugging Face checkpoint: names, shapes, values, configuration."""
+"""A GGUF file of the llama or qwen2 family, seen as a Hugging Face checkpoint: names, shapes, configuration."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from gguf import GGUFReader
-from gguf.quants import dequantize
 
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD
-from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
-from services.common.checkpoint.layout import TensorSpec
 from services.common.errors import CorruptData, InvalidRequest, NotFound, Unsupported
-from services.loader.bfloat16 import to_bfloat16
+from services.loader.gguf_tensor import PLAIN, QUANTISED, GgufTensor
 
+_FAMILIES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # general.architecture
 _OUTER: Final = {
     "token_embd.weight": EMBEDDING,
     "output_norm.weight": "model.norm.weight",
@@ -35,61 +31,21 @@ _LAYER: Final = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_LAYER_NAME: Final = re.compile(r"blk\.(\d+)\.(\w+)\.weight")
-
-
-class GgufTensor(NamedTuple):
-    """One stored tensor; `heads` is what its rows were permuted by, 0 for none."""
-
-    name: str
-    shape: tuple[int, ...]
-    heads: int
-    stored: Any  # gguf.ReaderTensor
-
-    @property
-    def spec(self) -> TensorSpec:
-        return TensorSpec(name=self.name, dtype=DType.BF16, shape=self.shape)
-
-    def values(self) -> npt.NDArray[np.float32]:
-        """The weights as float32 in Hugging Face's row order."""
-        values = dequantize(self.stored.data, self.stored.tensor_type).astype(np.float32, copy=False)
-        values = values.reshape(self.shape)
-        return unpermute(values, self.heads) if self.heads else values
-
-    def content(self) -> memoryview:
-        """The weights as bf16 bytes.
-
-        Raises:
-            CorruptData: They are not all finite.
-        """
-        values = self.values()
-        if not np.isfinite(values).all():
-            raise CorruptData(f"tensor {self.name} holds NaN or infinity; fetch the file again")
-        return to_bfloat16(values).data.cast("B")
-
-
-def unpermute(rows: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
-    """Undoes llama.cpp's order of q and k rows.
-
-    There the two halves of each head that rotate together are interleaved (ggml-org/llama.cpp,
-    convert_hf_to_gguf.py, LlamaModel.permute); Hugging Face keeps one half after the other.
-
-    Args:
-        rows: [heads * head_dim, columns].
-        heads: How many heads the rows belong to.
-    """
-    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, rows.shape[1])
-    return pairs.swapaxes(1, 2).reshape(rows.shape)
+_LAYER_NAME: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_BIASED: Final = ("attn_q", "attn_k", "attn_v")  # in the qwen2 family
 
 
 class GgufFile:
     """An opened file.
 
+    Args:
+        path: The file.
+
     Raises:
         NotFound: There is no such file.
         InvalidRequest: It is no GGUF file.
         CorruptData: It is truncated or ill-formed.
-        Unsupported: Another architecture than llama.
+        Unsupported: Another family, or a kind of quantisation that is not read here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -101,9 +57,11 @@ class GgufFile:
             }
         except (ValueError, KeyError, IndexError) as fault:
             raise CorruptData(f"{path.name}: not a whole GGUF file ({fault}); fetch it again") from None
-        if (found := self.metadata.get("general.architecture")) != "llama":
+        self._path = path
+        self._family = str(self.metadata.get("general.architecture"))
+        if self._family not in _FAMILIES:
             raise Unsupported(
-                f"{path.name} holds a {found!r} model; this build reads 'llama'",
+                f"{path.name} holds a {self._family!r} model; this build reads {' and '.join(_FAMILIES)}",
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
         self.tensors = tuple(self._describe(stored) for stored in reader.tensors)
@@ -115,12 +73,12 @@ class GgufFile:
             Unsupported: Rotary positions are scaled.
             CorruptData: A field is missing.
         """
-        if self.metadata.get("llama.rope.scaling.type", "none") != "none":
+        if self.metadata.get(f"{self._family}.rope.scaling.type", "none") != "none":
             raise Unsupported("rotary positions are scaled; this build serves unscaled ones only")
         hidden, heads = self._take("embedding_length"), self._take("attention.head_count")
         return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+            "architectures": [_FAMILIES[self._family]],
+            "model_type": self._family,
             "hidden_act": "silu",
             "hidden_size": hidden,
             "intermediate_size": self._take("feed_forward_length"),
@@ -154,34 +112,51 @@ class GgufFile:
             ids["eos_token_id"] = distinct[0] if len(distinct) == 1 else distinct
         return ids
 
-    def contents(self) -> Iterator[memoryview]:
-        for tensor in self.tensors:
-            yield tensor.content()
-
     def _take(self, key: str, default: Any = None) -> Any:
-        value = self.metadata.get(f"llama.{key}", default)
+        value = self.metadata.get(f"{self._family}.{key}", default)
         if value is None:
-            raise CorruptData(f"the GGUF file says nothing of llama.{key}; fetch it again")
+            raise CorruptData(f"the GGUF file says nothing of {self._family}.{key}; fetch it again")
         return value
 
     def _describe(self, stored: Any) -> GgufTensor:
-        heads = {"attn_q": self._take("attention.head_count")}
-        heads["attn_k"] = self._take("attention.head_count_kv", heads["attn_q"])
-        name, kind = _hugging_face_name(stored.name)
-        shape = tuple(int(size) for size in reversed(stored.shape))
-        return GgufTensor(name, shape, heads.get(kind, 0), stored)
-
-
-def _hugging_face_name(name: str) -> tuple[str, str]:
-    """The tensor's Hugging Face name and, for those of a layer, its kind."""
-    if name in _OUTER:
-        return _OUTER[name], ""
-    match = _LAYER_NAME.fullmatch(name)
-    if match is None or match[2] not in _LAYER:
-        raise Unsupported(
-            f"tensor {name} has no place in a plain llama decoder", reason="ARCHITECTURE_UNSUPPORTED"
+        name, kind = self._place(stored.name)
+        if stored.tensor_type not in PLAIN and stored.tensor_type not in QUANTISED:
+            raise Unsupported(
+                f"tensor {stored.name} is {stored.tensor_type.name}; this build reads "
+                f"{', '.join(sorted(known.name for known in (*PLAIN, *QUANTISED)))}",
+                reason="DTYPE_UNSUPPORTED",
+            )
+        return GgufTensor(
+            path=self._path,
+            name=name,
+            shape=tuple(int(size) for size in reversed(stored.shape)),
+            heads=self._permuted_heads(kind),
+            kind=stored.tensor_type,
+            offset=int(stored.data_offset),
+            stored_bytes=int(stored.n_bytes),
         )
-    return f"model.layers.{match[1]}.{_LAYER[match[2]]}.weight", match[2]
+
+    def _permuted_heads(self, kind: str) -> int:
+        """By how many heads the rows of such a tensor were permuted: only llama's q and k are."""
+        if self._family != "llama" or kind not in ("attn_q", "attn_k"):
+            return 0
+        heads = self._take("attention.head_count")
+        return int(heads if kind == "attn_q" else self._take("attention.head_count_kv", heads))
+
+    def _place(self, name: str) -> tuple[str, str]:
+        """The tensor's Hugging Face name and, for those of a layer, its kind."""
+        if name in _OUTER:
+            return _OUTER[name], ""
+        match = _LAYER_NAME.fullmatch(name)
+        if match is None or match[2] not in _LAYER or (match[3] == "bias" and not self._has_bias(match[2])):
+            raise Unsupported(
+                f"tensor {name} has no place in a plain {self._family} decoder",
+                reason="ARCHITECTURE_UNSUPPORTED",
+            )
+        return f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}", match[2]
+
+    def _has_bias(self, kind: str) -> bool:
+        return self._family == "qwen2" and kind in _BIASED
 
 
 def _check_start(path: Path) -> None:

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
 from services.common.errors import CorruptData, Unsupported
+from services.loader.source_tensor import SourceTensor, StoredTensor, Table
+from services.loader.training_state import is_training_state
 
 MAX_HEADER_BYTES: Final = 100_000_000  # the format's own bound
-PIECE_BYTES: Final = 4 << 20
 
 _DTYPES: Final = {"BF16": DType.BF16, "F16": DType.FP16, "F32": DType.FP32}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTensor:
-    """A tensor as it lies in a safetensors file: `nbytes` at `offset`, row-major, little-endian."""
+class _Entry(NamedTuple):
+    """A tensor of the header; `begin` and `end` count from the start of the data."""
 
-    path: Path
     name: str
-    dtype: DType
+    dtype: Any
     shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-
-    def pieces(self) -> Iterator[memoryview]:
-        """The tensor's bytes, up to 4 MiB at a time; a piece is valid until the next is asked for.
-
-        Raises:
-            CorruptData: The file has become shorter than its header says.
-        """
-        buffer = memoryview(bytearray(min(PIECE_BYTES, self.nbytes)))
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            done_bytes = 0
-            while done_bytes < self.nbytes:
-                wanted = buffer[: self.nbytes - done_bytes]
-                count = os.preadv(descriptor, [wanted], self.offset + done_bytes)
-                if count == 0:
-                    raise CorruptData(f"{self.path.name}: ends inside tensor {self.name}")
-                done_bytes += count
-                yield wanted[:count]
-        finally:
-            os.close(descriptor)
+    begin: int
+    end: int
 
 
-def read_table(path: Path) -> dict[str, SourceTensor]:
+def read_table(path: Path) -> Table:
     """The tensors of a safetensors file by name.
 
     Raises:
@@ -61,11 +38,15 @@ def read_table(path: Path) -> dict[str, SourceTensor]:
     try:
         header, data_offset, data_bytes = _read_header(path)
         header.pop("__metadata__", None)
-        tensors = [_decode_tensor(path, name, entry, data_offset) for name, entry in header.items()]
-        _check_extents(tensors, data_offset, data_bytes)
+        entries = [_decode_entry(name, entry) for name, entry in header.items()]
+        _check_extents(entries, data_bytes)
+        dropped = {entry.name: entry.end - entry.begin for entry in entries if is_training_state(entry.name)}
+        tensors: dict[str, SourceTensor] = {
+            entry.name: _locate(path, entry, data_offset) for entry in entries if entry.name not in dropped
+        }
     except (ValueError, TypeError, KeyError) as fault:
         raise CorruptData(f"{path.name}: not a whole safetensors file ({fault}); fetch it again") from None
-    return {tensor.name: tensor for tensor in tensors}
+    return Table(tensors, dropped)
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int, int]:
@@ -84,29 +65,39 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int, int]:
     return header, 8 + length, size_bytes - 8 - length
 
 
-def _decode_tensor(path: Path, name: str, entry: dict[str, Any], data_offset: int) -> SourceTensor:
-    if entry["dtype"] not in _DTYPES:
-        raise Unsupported(
-            f"{path.name}: tensor {name} is {entry['dtype']}; this build converts {', '.join(_DTYPES)}",
-            reason="DTYPE_UNSUPPORTED",
-        )
+def _decode_entry(name: str, entry: dict[str, Any]) -> _Entry:
     begin, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if not all(type(number) is int and number >= 0 for number in (begin, end, *shape)):
         raise ValueError(f"tensor {name} has a shape or offsets that are not counts")
-    dtype = _DTYPES[entry["dtype"]]
-    if end - begin != dtype.nbytes(shape):
-        raise ValueError(f"tensor {name} has {end - begin} bytes, not those of its shape and dtype")
-    return SourceTensor(
-        path=path, name=name, dtype=dtype, shape=shape, offset=data_offset + begin, nbytes=end - begin
+    return _Entry(name, entry["dtype"], shape, begin, end)
+
+
+def _locate(path: Path, entry: _Entry, data_offset: int) -> StoredTensor:
+    dtype = _DTYPES.get(str(entry.dtype))
+    if dtype is None:
+        raise Unsupported(
+            f"{path.name}: tensor {entry.name} is {entry.dtype}; this build converts {', '.join(_DTYPES)}",
+            reason="DTYPE_UNSUPPORTED",
+        )
+    nbytes = entry.end - entry.begin
+    if nbytes != dtype.nbytes(entry.shape):
+        raise ValueError(f"tensor {entry.name} has {nbytes} bytes, not those of its shape and dtype")
+    return StoredTensor(
+        path=path,
+        name=entry.name,
+        dtype=dtype,
+        shape=entry.shape,
+        offset=data_offset + entry.begin,
+        nbytes=nbytes,
     )
 
 
-def _check_extents(tensors: list[SourceTensor], data_offset: int, data_bytes: int) -> None:
-    end = data_offset
-    for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
-        if tensor.offset != end:
-            raise ValueError(f"tensor {tensor.name} overlaps another, or leaves a gap")
-        end += tensor.nbytes
-    if end != data_offset + data_bytes:
-        raise ValueError(f"the tensors end at byte {end}, the file at {data_offset + data_bytes}")
+def _check_extents(entries: list[_Entry], data_bytes: int) -> None:
+    end = 0
+    for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
+        if entry.begin != end or entry.end < entry.begin:
+            raise ValueError(f"tensor {entry.name} overlaps another, or leaves a gap")
+        end = entry.end
+    if end != data_bytes:
+        raise ValueError(f"the tensors end at byte {end} of the data's {data_bytes}")

@@ -87,7 +87,7 @@ class Architecture:
             rms_norm_eps=fields.take("rms_norm_eps", float),
             rope_theta=fields.take("rope_theta", float),
             tie_word_embeddings=fields.take("tie_word_embeddings", bool),
-            **{name: fields.take_count(name, least=1, most=1 << 32) for name in _COUNTS},
+            **{name: fields.take_count(name, least=1, most=_MOST.get(name, 1 << 32)) for name in _COUNTS},
         )
         if exact:
             fields.finish()
@@ -106,6 +106,7 @@ class Architecture:
             raise ValueError("rms_norm_eps or rope_theta is out of range")
 
 
+_MOST: Final = {"num_hidden_layers": 4096}  # each is so many tensors and operations to whoever reads this
 _COUNTS: Final = tuple(field.name for field in dataclasses.fields(Architecture) if field.type == "int")
 
 

@@ -43,6 +43,13 @@ class Fields:
             raise ValueError(f"{name} of {self._where} is not {_NAMES[kind]}")
         return value
 
+    def take_or_none(self, name: str, kind: type[T]) -> T | None:
+        """As `take`, and JSON's null is allowed."""
+        if name in self._left and self._left[name] is None:
+            del self._left[name]
+            return None
+        return self.take(name, kind)
+
     def take_count(self, name: str, least: int = 0, most: int = 1 << 53) -> int:
         value = self.take(name, int)
         if not least <= value <= most:

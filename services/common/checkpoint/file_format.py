@@ -6,6 +6,7 @@ import enum
 from typing import Final
 
 MAGIC: Final = b"\x89HALOGEN"
+WEIGHTS_NAME: Final = "model.halogen"  # a weight file's name in its artifact
 RECOGNISED_BYTES: Final = 9  # enough of a file's start for `recognise`
 
 

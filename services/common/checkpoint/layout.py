@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from services.common.checkpoint.digest import BLOCK_BYTES
 from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.quantisation import Quantisation
 
 ALIGNMENT: Final = 4096
 
@@ -29,6 +30,7 @@ class TensorSpec:
     Attributes:
         group: Tensors of one group lie back to back in the order given, so that a kernel sees one matrix;
             empty for a tensor that lies alone.
+        quantisation: None for a tensor whose elements are its values.
     """
 
     name: str
@@ -36,6 +38,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     group: str = ""
     shard: Shard = Shard.REPLICATED
+    quantisation: Quantisation | None = None
 
     @property
     def nbytes(self) -> int:
@@ -53,10 +56,26 @@ class TensorEntry:
     nbytes: int
     group: str
     shard: Shard
+    quantisation: Quantisation | None = None
 
     @property
     def end(self) -> int:
         return self.offset + self.nbytes
+
+
+class Storage(NamedTuple):
+    """How weights are meant to be divided; the bytes are the same whatever it says.
+
+    Attributes:
+        block_rows: Rows of a weight that stay together: a tensor-parallel rank gets a multiple of it.
+        tensor_parallel_size: The number of ranks that the tensors were checked to be divisible among.
+    """
+
+    block_rows: int = 1
+    tensor_parallel_size: int = 1
+
+
+UNDIVIDED: Final = Storage()
 
 
 class Layout(NamedTuple):
@@ -98,6 +117,7 @@ def _back_to_back(members: Iterable[TensorSpec], offset: int) -> Iterator[Tensor
             nbytes=spec.nbytes,
             group=spec.group,
             shard=spec.shard,
+            quantisation=spec.quantisation,
         )
         offset += spec.nbytes
 

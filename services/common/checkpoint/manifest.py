@@ -12,6 +12,7 @@ from services.common.checkpoint import canonical
 from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.fields import Fields
+from services.common.checkpoint.file_format import WEIGHTS_NAME
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 
@@ -38,7 +39,7 @@ class Role(enum.StrEnum):
 
 
 PATHS: Final[dict[Role, str]] = {
-    Role.WEIGHTS: "model.halogen",
+    Role.WEIGHTS: WEIGHTS_NAME,
     Role.CONFIG: "config.json",
     Role.TOKENIZER: "tokenizer.json",
     Role.TOKENIZER_CONFIG: "tokenizer_config.json",

@@ -8,6 +8,7 @@ from typing import Any, Final
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.fields import Fields
 from services.common.checkpoint.layout import ALIGNMENT, Layout, Shard, TensorEntry
+from services.common.checkpoint.quantisation import Quantisation, check_quantisation
 
 MAX_RANK: Final = 8
 MAX_NAME_CHARS: Final = 512
@@ -22,12 +23,14 @@ def encode_entry(entry: TensorEntry) -> dict[str, Any]:
         "nbytes": entry.nbytes,
         "group": entry.group,
         "shard": entry.shard.value,
+        "quantisation": entry.quantisation.to_fields() if entry.quantisation else None,
     }
 
 
 def decode_entry(value: Any, where: str) -> TensorEntry:
     """Raises ValueError unless every field is there and within its bounds."""
     fields = Fields(value, where)
+    quantisation = fields.take_or_none("quantisation", dict)
     entry = TensorEntry(
         name=fields.take("name", str),
         dtype=DType(fields.take("dtype", str)),
@@ -36,6 +39,7 @@ def decode_entry(value: Any, where: str) -> TensorEntry:
         nbytes=fields.take_count("nbytes"),
         group=fields.take("group", str),
         shard=Shard(fields.take("shard", str)),
+        quantisation=None if quantisation is None else Quantisation.from_fields(quantisation, where),
     )
     fields.finish()
     return entry
@@ -55,6 +59,7 @@ def check_table(layout: Layout) -> None:
     for before, entry in itertools.pairwise(layout.entries):
         _check_order(before, entry)
     _check_groups(layout.entries)
+    check_quantisation({entry.name: entry for entry in layout.entries})
 
 
 def _check_names(entries: tuple[TensorEntry, ...]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.digest import block_digest, sha256_hex, split_blocks
-from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
+from services.common.checkpoint.header import PREAMBLE, Header, corrupt, header_bytes
 from services.common.checkpoint.manifest import ManifestFile
+from services.common.checkpoint.quantisation import check_finite, scale_names
 from services.common.errors import CorruptData
 
 
@@ -18,7 +20,7 @@ def verify_small(content: bytes, file: ManifestFile) -> bytes:
         CorruptData: It is not.
     """
     if len(content) != file.size_bytes or sha256_hex(content) != file.sha256:
-        raise _mismatch(file, "does not match the manifest")
+        raise _mismatch(file, "content", "does not match the manifest")
     return content
 
 
@@ -38,18 +40,42 @@ def read_header(stored: StoredArtifact) -> Header:
     """The header of the weights, vouched for by the manifest.
 
     Raises:
-        CorruptData: It is ill-formed, not the manifest's, or the file has another size.
+        CorruptData: It is ill-formed, not the manifest's, the file has another size, or a scale is not finite.
         InvalidRequest: The file is of another format or version.
     """
     file = stored.manifest.weights
     path = stored.path(file)
     _check_size(path, file)
     with path.open("rb") as weights:
-        start = weights.read(PREAMBLE.size)
-        header = Header.decode(start + weights.read(header_bytes(start) - len(start)))
-    if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
-        raise _mismatch(file, "has another header than the manifest names")
+        header = decode_header(weights)
+        if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
+            raise _mismatch(file, "header", "has another header than the manifest names")
+        if header.architecture != stored.manifest.architecture:
+            raise _mismatch(file, "header", "is of another architecture than the manifest says")
+        _check_scales(weights, header)
     return header
+
+
+def decode_header(weights: BinaryIO) -> Header:
+    """The header of a file whose position is its start; reads no further.
+
+    Raises:
+        CorruptData: It is ill-formed.
+        InvalidRequest: The file is of another format or version.
+    """
+    start = weights.read(PREAMBLE.size)
+    return Header.decode(start + weights.read(header_bytes(start) - len(start)))
+
+
+def _check_scales(weights: BinaryIO, header: Header) -> None:
+    """Reads the scales, a small part of the file; raises CorruptData if one is not a finite number."""
+    for name in sorted(scale_names(header.layout.entries)):
+        entry = header.tensors[name]
+        weights.seek(entry.offset)
+        try:
+            check_finite(weights.read(entry.nbytes), entry)
+        except ValueError as fault:
+            raise corrupt("scales", fault) from None
 
 
 def verify_weights(stored: StoredArtifact) -> None:
@@ -64,19 +90,20 @@ def verify_weights(stored: StoredArtifact) -> None:
         weights.seek(header.data_offset)
         for number, (begin, end) in enumerate(split_blocks(header.data_bytes)):
             if block_digest(weights.read(end - begin)) != header.digests[number]:
-                raise _mismatch(file, f"block {number} does not match its digest")
+                raise header.block_mismatch(number, "does not match its digest")
 
 
 def _check_size(path: Path, file: ManifestFile) -> None:
     try:
         found = path.lstat().st_size
     except FileNotFoundError:
-        raise _mismatch(file, "is missing") from None
+        raise _mismatch(file, "length", "is missing") from None
     if found != file.size_bytes:
-        raise _mismatch(file, f"has {found} bytes, not {file.size_bytes}")
+        raise _mismatch(file, "length", f"has {found} bytes, not {file.size_bytes}")
 
 
-def _mismatch(file: ManifestFile, what: str) -> CorruptData:
+def _mismatch(file: ManifestFile, region: str, what: str) -> CorruptData:
     return CorruptData(
-        f"{file.path} {what}; fetch or convert the artifact again", metadata={"file": file.path}
+        f"{file.path} {what}; fetch or convert the artifact again",
+        metadata={"file": file.path, "region": region},
     )

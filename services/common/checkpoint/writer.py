@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.digest import BlockDigester, Buffer
 from services.common.checkpoint.header import Header
-from services.common.checkpoint.layout import TensorEntry, TensorSpec
+from services.common.checkpoint.layout import UNDIVIDED, Storage, TensorEntry, TensorSpec
+from services.common.checkpoint.quantisation import check_finite, scale_names
 
 Progress = Callable[[int, int], None]  # done bytes, total bytes
 
@@ -19,8 +21,11 @@ _ZEROS: Final = bytes(1 << 20)
 def write_weights(
     path: Path,
     specs: Iterable[TensorSpec],
+    architecture: Architecture,
     pieces_of: Callable[[TensorEntry], Iterable[Buffer]],
     progress: Progress = lambda _done, _total: None,
+    *,
+    storage: Storage = UNDIVIDED,
 ) -> Header:
     """Writes the tensors in the order given; the file is on disk when this returns.
 
@@ -29,14 +34,17 @@ def write_weights(
     Args:
         path: A file that does not exist yet.
         specs: The tensors, members of a fusion group next to each other.
-        pieces_of: A tensor's bytes, in pieces of any length.
+        architecture: The decoder that they make.
+        pieces_of: A tensor's bytes, in pieces of whole elements.
         progress: Told after every piece.
+        storage: How the tensors are meant to be divided.
 
     Raises:
-        ValueError: The pieces are not as long as the tensor.
+        ValueError: No reader would trust such a file, the pieces are not as long as the tensor, or a scale is
+            not a finite number.
         OSError: The disk says no.
     """
-    header = Header.lay_out(specs)
+    header = Header.lay_out(specs, architecture, storage)
     with path.open("xb", buffering=0) as file:
         file.seek(header.data_offset)
         stream = _DataStream(file, header, progress)
@@ -58,10 +66,13 @@ class _DataStream:
         self._progress = progress
         self._digester = BlockDigester()
         self._position = header.data_offset
+        self._scales = scale_names(header.layout.entries)
 
     def write_tensor(self, entry: TensorEntry, pieces: Iterable[Buffer]) -> None:
         self._pad_to(entry.offset)
         for piece in pieces:
+            if entry.name in self._scales:
+                check_finite(piece, entry)
             self._write(piece)
             self._progress(self._position - self._header.data_offset, self._header.data_bytes)
         if self._position != entry.end:

@@ -86,9 +86,17 @@ class Decoder(Protocol):
     """A model that computes steps; it holds no state of requests.
 
     Attributes:
+        architecture: The shape and constants that it computes with.
+        weights: The tensors that it computes with.
         dtype: Of weights, keys and values.
         kv_shape: The shape of one block of keys and values; its layout is the decoder's own affair.
     """
+
+    @property
+    def architecture(self) -> Architecture: ...
+
+    @property
+    def weights(self) -> LlamaWeights: ...
 
     @property
     def dtype(self) -> torch.dtype: ...

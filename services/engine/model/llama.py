@@ -28,17 +28,17 @@ class Llama:
         self.kv_shape = kernels.kv_shape(
             architecture.num_hidden_layers, architecture.num_key_value_heads, architecture.head_dim
         )
-        self._architecture = architecture
-        self._weights = weights
+        self.architecture = architecture
+        self.weights = weights
         self._kernels = kernels
         self._rotary = Rotary.of(architecture.rope_theta, architecture.head_dim, max_positions)
 
     @torch.inference_mode()
     def forward(self, step: Ragged, blocks: torch.Tensor) -> torch.Tensor:
         """As `Decoder.forward`."""
-        kernels, weights, eps = self._kernels, self._weights, self._architecture.rms_norm_eps
+        kernels, weights, eps = self._kernels, self.weights, self.architecture.rms_norm_eps
         attention = kernels.attention(
-            step, blocks, self._rotary, self._architecture.num_attention_heads, self._architecture.head_dim
+            step, blocks, self._rotary, self.architecture.num_attention_heads, self.architecture.head_dim
         )
         residual = kernels.embed(weights.embedding, torch.from_numpy(step.token_ids))
         for index, layer in enumerate(weights.layers):

@@ -25,11 +25,13 @@ def stored_dtype(header: Header) -> DType:
     """The one dtype of all tensors.
 
     Raises:
-        Unsupported: There is more than one.
+        Unsupported: There is more than one, or one that no kernel here computes with.
     """
     kinds = {entry.dtype for entry in header.layout.entries}
     if len(kinds) != 1:
         raise Unsupported(f"weights: tensors of {sorted(kinds)} in one file; convert them to one dtype")
+    if not kinds <= _TORCH.keys():
+        raise Unsupported(f"weights: this engine does not compute with {min(kinds)}; convert them to bf16")
     return kinds.pop()
 
 

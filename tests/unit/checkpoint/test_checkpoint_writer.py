@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from services.common.checkpoint.digest import block_digest, split_blocks
 from services.common.checkpoint.dtype import DType
@@ -14,10 +14,11 @@ from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import TensorEntry, TensorSpec
 from services.common.checkpoint.writer import write_weights
 from services.common.errors import CorruptData
-from tests.unit.checkpoint.strategies import tensor_specs
+from tests.unit.checkpoint.strategies import ARCHITECTURE, tensor_specs
 
 
 def content_of(entry: TensorEntry) -> bytes:
+    """Bytes below 0x7a, so that no scale is infinite."""
     return entry.name.encode()[-3:].ljust(entry.nbytes, entry.name.encode()[-1:])[: entry.nbytes]
 
 
@@ -27,6 +28,7 @@ def pieces_of(entry: TensorEntry) -> Iterator[bytes]:
         yield content[begin : begin + 1000]
 
 
+@settings(deadline=None)  # it writes to a disk that others use too
 @given(tensor_specs())
 def test_every_tensor_lies_where_the_header_says(
     tmp_path_factory: pytest.TempPathFactory, specs: tuple[TensorSpec, ...]
@@ -34,7 +36,7 @@ def test_every_tensor_lies_where_the_header_says(
     """Offsets are exact, blocks match their digests, the rest is zero, and the progress ends at the end."""
     told: list[tuple[int, int]] = []
     path = tmp_path_factory.mktemp("weights") / "model.halogen"
-    header = write_weights(path, specs, pieces_of, lambda *done: told.append(done))
+    header = write_weights(path, specs, ARCHITECTURE, pieces_of, lambda *done: told.append(done))
     written = path.read_bytes()
     assert header == Header.decode(written)
     assert header.file_bytes == len(written)
@@ -53,7 +55,7 @@ def test_a_tensor_of_another_length_is_refused(tmp_path: Path, length: int) -> N
     path = tmp_path / "model.halogen"
     spec = TensorSpec(name="t", dtype=DType.FP32, shape=(64,))
     with pytest.raises(ValueError, match=f"came with {length} bytes, not 256"):
-        write_weights(path, [spec], lambda _: [bytes(length)])
+        write_weights(path, [spec], ARCHITECTURE, lambda _: [bytes(length)])
     with pytest.raises(CorruptData):
         Header.decode(path.read_bytes())
 
@@ -63,5 +65,5 @@ def test_an_existing_file_is_never_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "model.halogen"
     path.write_bytes(b"precious")
     with pytest.raises(FileExistsError):
-        write_weights(path, [], lambda _: [])
+        write_weights(path, [], ARCHITECTURE, lambda _: [])
     assert b"precious" == path.read_bytes()

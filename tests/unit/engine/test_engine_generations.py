@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -206,6 +208,19 @@ async def test_a_retired_generation_is_unmapped(artifacts: dict[str, Path]) -> N
         async with it.engine.run(it.manager.get(NEW), request(max_tokens=1)) as stream:
             assert [] != [piece async for piece in stream]
         assert {} == mapping_of(weights)
+
+
+async def test_a_model_built_otherwise_than_stored_fails_before_it_warms(artifacts: dict[str, Path]) -> None:
+    """The record names the graph's part and both values; no step was ever computed."""
+    good = prepared(artifacts["grouped"])
+    config = json.dumps(json.loads(good.config) | {"rope_theta": 500.0}).encode()
+    async with world() as it:
+        it.loader.real[OLD] = dataclasses.replace(good, config=config)
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.FAILED})
+        assert [State.FETCHING, State.FAILED] == list(dict.fromkeys(h[OLD] for h in it.history if h))
+        assert "GRAPH_MISMATCH" in it.records[0].error
+        assert "rope_theta 10000.0, not 500.0" in it.records[0].error
 
 
 async def test_a_running_request_keeps_its_generation() -> None:

@@ -11,14 +11,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 import torch
 
 from services.common.checkpoint.header import Header
-from services.common.errors import CorruptData, Unavailable, Unsupported
+from services.common.errors import CorruptData, PreconditionFailed, Unavailable, Unsupported
 from services.engine.arena import Arena
 from services.engine.kernels.portable import PortableKernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.mapping import map_file, populate
+from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.llama import Llama
 from services.engine.model.weights import DTypeChoice
 from tests.unit.engine.decoding import Decoding, prepared
@@ -53,7 +55,7 @@ def test_every_matrix_is_a_view_of_the_mapping(artifacts: dict[str, Path]) -> No
     header = Header.decode(path.read_bytes())
     decoder = Decoding(artifacts["grouped"], PortableKernels(), "auto").model._decoder
     assert isinstance(decoder, Llama)
-    weights = decoder._weights
+    weights = decoder.weights
     start = weights.embedding.data_ptr() - header.tensors["model.embed_tokens.weight"].offset
     for i, layer in enumerate(weights.layers):
         at = {name: header.tensors[f"model.layers.{i}.{name}.weight"].offset for name in NAMES}
@@ -141,3 +143,49 @@ def test_float32_weights_are_not_copied_down_to_bfloat16(artifacts: dict[str, Pa
         loading("bfloat16").load(prepared(artifacts["wide_heads"]))
     assert torch.float32 == loading("auto").load(prepared(artifacts["wide_heads"]))._blocks.dtype
     assert torch.float32 == loading("float32").load(prepared(artifacts["grouped"]))._blocks.dtype
+
+
+def test_the_model_that_was_built_is_compared_with_the_one_stored(artifacts: dict[str, Path]) -> None:
+    """Both sets of kernels, and float32 from bf16, build what the file says; the log has both roots."""
+    with structlog.testing.capture_logs() as logs:
+        loading("float32").load(prepared(artifacts["grouped"]))
+    said = next(entry for entry in logs if entry["event"] == "graph_hash_match")
+    assert (True, 64) == (said["ok"], len(said["expected"]))
+    assert said["expected"] == said["actual"] != said["build"]
+
+
+@pytest.mark.parametrize(
+    ("change", "parts", "named"),
+    [
+        ({"rms_norm_eps": 1e-6}, "topology,architecture", "rms_norm_eps 1e-05, not 1e-06"),
+        ({"rope_theta": 500.0}, "topology,architecture", "rope_theta 10000.0, not 500.0"),
+        ({"max_position_embeddings": 99}, "architecture", "max_position_embeddings 512, not 99"),
+    ],
+)
+def test_a_config_other_than_the_converted_one_is_a_graph_mismatch(
+    change: dict[str, object], parts: str, named: str, artifacts: dict[str, Path]
+) -> None:
+    """Constants leave no trace in the tensors' shapes; part, factor and both values are named.
+
+    Fault injection: without `check_graph` in `ModelLoading.load` such a model answers, wrongly.
+    """
+    good = prepared(artifacts["grouped"])
+    config = json.dumps(json.loads(good.config) | change).encode()
+    with pytest.raises(PreconditionFailed, match=named) as refusal:
+        loading().load(dataclasses.replace(good, config=config))
+    assert ("GRAPH_MISMATCH", parts) == (refusal.value.reason, refusal.value.metadata["part"])
+    assert re.search(r"architecture \(expected [0-9a-f]{12}, actual [0-9a-f]{12}\)", refusal.value.message)
+
+
+def test_a_decoder_built_of_other_tensors_is_a_graph_mismatch(artifacts: dict[str, Path]) -> None:
+    """What the decoder holds counts, not what its configuration says: here a layer is lost on the way."""
+    built = Decoding(artifacts["grouped"], PortableKernels(), "auto").model._decoder
+    header = Header.decode((artifacts["grouped"] / "model.halogen").read_bytes())
+    build = build_of("portable", torch.bfloat16)
+    check_graph(header, built.architecture, built.weights, build)
+    short = dataclasses.replace(built.weights, layers=built.weights.layers[:1])
+    with pytest.raises(PreconditionFailed, match="num_hidden_layers 2, not 1"):
+        check_graph(header, built.architecture, short, build)
+    tied = dataclasses.replace(built.weights, head=built.weights.embedding)
+    with pytest.raises(PreconditionFailed, match="tie_word_embeddings False, not True"):
+        check_graph(header, built.architecture, tied, build)

@@ -87,7 +87,8 @@ def test_a_flipped_byte_in_any_block_is_found(
     flip(weights, header.data_offset + block * BLOCK_BYTES + position)
     with pytest.raises(CorruptData, match=rf"model\.halogen: block {block} of 3 does not match") as failure:
         BlockReader(weights, header, threads).read_into(target.sink, ignore, threading.Event())
-    assert {"file": "model.halogen", "block": str(block)} == failure.value.metadata
+    told = {"file": "model.halogen", "region": "data", "block": str(block)}
+    assert told == failure.value.metadata
 
 
 def test_a_file_cut_off_under_the_reader_is_found(weights: Path, header: Header, target: Target) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from safetensors import deserialize
 from tokenizers import Tokenizer
 
+from services.common.checkpoint.conversion_options import ConversionOptions, QuantPolicy, Validation
+from services.common.checkpoint.header import Header
 from services.common.errors import (
     AlreadyExists,
     CorruptData,
@@ -27,7 +29,7 @@ from services.common.errors import (
 from services.loader.bfloat16 import to_bfloat16
 from services.loader.conversion import convert
 from services.loader.gguf import unpack_gguf
-from services.loader.gguf_file import unpermute
+from services.loader.gguf_tensor import GgufTensor, unpermute
 from tests.tiny_checkpoints import STORIES, TinyShape
 
 SHAPE = TinyShape(num_hidden_layers=1, hidden_size=64, rms_norm_eps=1e-5)
@@ -47,6 +49,9 @@ NAMES = {
     "blk.0.ffn_up.weight": "model.layers.0.mlp.up_proj.weight",
     "blk.0.ffn_down.weight": "model.layers.0.mlp.down_proj.weight",
 }
+
+ROWS_OF_64 = [name for name in NAMES.values() if "norm" not in name and "down_proj" not in name]
+UP_QUANTISED = {"model.layers.0.mlp.up_proj.weight": gguf.GGMLQuantizationType.Q8_0}
 
 
 def random_values() -> dict[str, Array]:
@@ -76,9 +81,13 @@ def test_the_permutation_is_undone(heads: int, half: int, columns: int) -> None:
 
 
 def write_gguf(
-    path: Path, values: dict[str, Array], change: Callable[[gguf.GGUFWriter], object] = lambda _: None
+    path: Path,
+    values: dict[str, Array],
+    change: Callable[[gguf.GGUFWriter], object] = lambda _: None,
+    *,
+    kinds: Mapping[str, gguf.GGMLQuantizationType] = UP_QUANTISED,
 ) -> Path:
-    """A file as llama.cpp's converter writes it; up_proj is quantised."""
+    """A file as llama.cpp's converter writes it; up_proj is quantised unless `kinds` says otherwise."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(SHAPE.num_hidden_layers)
     writer.add_context_length(SHAPE.max_position_embeddings)
@@ -92,7 +101,7 @@ def write_gguf(
     change(writer)
     for name, hugging_face in NAMES.items():
         if hugging_face in values:
-            write_tensor(writer, name, values[hugging_face])
+            write_tensor(writer, name, values[hugging_face], kinds.get(hugging_face))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -114,15 +123,21 @@ def write_tokenizer(writer: gguf.GGUFWriter) -> None:
     writer.add_chat_template("{{ messages }}")
 
 
-def write_tensor(writer: gguf.GGUFWriter, name: str, value: Array) -> None:
+def write_tensor(
+    writer: gguf.GGUFWriter, name: str, value: Array, kind: gguf.GGMLQuantizationType | None
+) -> None:
     if "attn_q" in name or "attn_k" in name:
         heads = SHAPE.num_attention_heads if "attn_q" in name else SHAPE.num_key_value_heads
         value = permute(value, heads)
-    if "ffn_up" in name:
-        quantised = gguf.quants.quantize(value, gguf.GGMLQuantizationType.Q8_0)
-        writer.add_tensor(name, quantised, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    else:
+    if kind is None:
         writer.add_tensor(name, value)
+    else:
+        writer.add_tensor(name, gguf.quants.quantize(value, kind), raw_dtype=kind)
+
+
+def artifact_tensors(directory: Path) -> dict[str, bytes]:
+    content = (directory / "model.halogen").read_bytes()
+    return {name: content[entry.offset : entry.end] for name, entry in Header.decode(content).tensors.items()}
 
 
 def unpacked_tensors(directory: Path) -> dict[str, bytes]:
@@ -194,9 +209,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
     "truncated": (lambda path: path.write_bytes(write_gguf(path, random_values()).read_bytes()[:3000]), CorruptData, "not a whole GGUF"),
     "NaN": (lambda path: write_gguf(path, poisoned()), CorruptData, r"model\.norm\.weight holds NaN"),
     "other tokenizer": (
-        lambda path: write_gguf(path, random_values(), lambda w: replace(w, "tokenizer.ggml.pre", "qwen2")),
+        lambda path: write_gguf(path, random_values(), lambda w: replace(w, "tokenizer.ggml.pre", "chatglm-bpe")),
         Unsupported,
-        "'qwen2'",
+        "'chatglm-bpe'",
     ),
     "scaled rope": (
         lambda path: write_gguf(path, random_values(), lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN)),
@@ -228,6 +243,78 @@ def test_what_cannot_be_read_rightly_is_refused(tmp_path: Path, case: str) -> No
     with pytest.raises(kind, match=expected):
         unpack_gguf(tmp_path / "m.gguf", tmp_path / "hf")
     assert {"m.gguf"} >= {path.name for path in tmp_path.iterdir()}
+
+
+QUANTISED = [gguf.GGMLQuantizationType[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16")]
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+def test_a_quantised_file_is_dequantised_when_told_so(
+    tmp_path: Path, kind: gguf.GGMLQuantizationType
+) -> None:
+    """Each value is what its block stands for, in float32; q and k in Hugging Face's order."""
+    values = random_values()
+    path = write_gguf(tmp_path / "m.gguf", values, kinds=dict.fromkeys(ROWS_OF_64, kind))
+    notes: list[str] = []
+    fp32 = ConversionOptions(quant_policy=QuantPolicy.FP32, validation=Validation.FULL)
+    convert(path, tmp_path / "a", options=fp32, note=notes.append)
+    for name in ROWS_OF_64:
+        heads = {"q_proj": 4, "k_proj": 2}.get(name.split(".")[-2], 0)
+        rows = permute(values[name], heads) if heads else values[name]
+        rows = gguf.quants.dequantize(gguf.quants.quantize(rows, kind), kind)
+        values[name] = unpermute(rows, heads) if heads else rows
+    expected = {name: value.astype(np.float32).tobytes() for name, value in values.items()}
+    assert expected == artifact_tensors(tmp_path / "a")
+    assert (kind.name == "BF16") is not any("dequantised: " + kind.name in note for note in notes)
+
+
+@pytest.mark.parametrize("kind", [gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K])
+def test_rows_of_256_come_in_superblocks(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
+    """Read a few rows at a time, they are what the gguf package makes of the whole tensor."""
+    rng = np.random.default_rng(0)
+    block_bytes = gguf.GGML_QUANT_SIZES[kind][1]
+    blocks = rng.integers(0, 64, (3000, 2 * block_bytes), np.uint8)  # small scales: all of it is finite
+    (tmp_path / "blocks").write_bytes(b"head" + blocks.tobytes())
+    tensor = GgufTensor(
+        path=tmp_path / "blocks",
+        name="w",
+        shape=(3000, 512),
+        heads=0,
+        kind=kind,
+        offset=4,
+        stored_bytes=blocks.nbytes,
+    )
+    pieces = [bytes(piece) for piece in tensor.pieces()]
+    assert len(pieces) > 1
+    assert gguf.quants.dequantize(blocks, kind).astype(np.float32).tobytes() == b"".join(pieces)
+
+
+def test_a_quantised_file_is_never_blown_up_unasked(tmp_path: Path) -> None:
+    """It is refused with what it takes, what it would take, and how to ask."""
+    path = write_gguf(tmp_path / "m.gguf", random_values())
+    with pytest.raises(
+        Unsupported, match=r"Q8_0 \(1\) of \d+ bytes are \d+ bytes in bf16.*--quant-policy bf16"
+    ):
+        convert(path, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_unquantised_file_is_kept(tmp_path: Path) -> None:
+    """float32 stays float32, straight into the artifact; its directory does as well as the file."""
+    (tmp_path / "model").mkdir()
+    path = write_gguf(tmp_path / "model/m.gguf", random_values(), kinds={})
+    first = convert(path, tmp_path / "a")
+    expected = {name: value.tobytes() for name, value in random_values().items()}
+    assert expected == artifact_tensors(tmp_path / "a")
+    assert first.id == convert(tmp_path / "model", tmp_path / "b").id
+
+
+def test_by_way_of_hugging_face_or_straight_is_the_same(tmp_path: Path) -> None:
+    """bf16 weights and every small file: one artifact id."""
+    path = write_gguf(tmp_path / "m.gguf", random_values())
+    unpack_gguf(path, tmp_path / "hf")
+    bf16 = ConversionOptions(quant_policy=QuantPolicy.BF16)
+    assert convert(tmp_path / "hf", tmp_path / "a").id == convert(path, tmp_path / "b", options=bf16).id
 
 
 def test_a_destination_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.header import Header
 from services.common.errors import (
     CorruptData,
     HalogenError,
@@ -34,6 +35,7 @@ from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.residents import Prepared
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+from tests.unit.checkpoint.scaled_artifact import make_scaled_artifact
 from tests.unit.loader.disk import flip, open_descriptors
 
 
@@ -229,7 +231,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], type[HalogenError], str]]
     "magic": ("model.halogen", lambda p: flip(p, 1), CorruptData, "not a weight file"),
     "version": ("model.halogen", lambda p: flip(p, 8), InvalidRequest, "format version"),
     "header": ("model.halogen", lambda p: flip(p, 200), CorruptData, "header"),
-    "header padding": ("model.halogen", lambda p: flip(p, 4095), CorruptData, "header padding"),
+    "header padding": ("model.halogen", lambda p: flip(p, Header.decode(p.read_bytes()).data_offset - 1), CorruptData, "header padding"),
     "manifest flipped": ("manifest.json", lambda p: flip(p, 20), CorruptData, r"manifest\.json"),
     "manifest missing": ("manifest.json", lambda p: p.unlink(), InvalidRequest, r"manifest\.json"),
 }  # fmt: skip
@@ -244,6 +246,17 @@ async def test_damage_to_any_file_is_refused_by_name(
     damage(stored.directory / name)
     with pytest.raises(kind, match=expected):
         await prepare(preparations, stored.manifest.id)
+    assert [] == files_in(shm)
+
+
+async def test_a_scale_that_is_no_number_is_refused_before_a_place_is_taken(
+    tmp_path: Path, preparations: Preparations, store: ArtifactStore, shm: Path
+) -> None:
+    """All digests are right, and yet no byte reaches an engine."""
+    artifact, manifest = make_scaled_artifact(tmp_path / "scaled", bytes.fromhex("003c 007e"))
+    store.put(artifact)
+    with pytest.raises(CorruptData, match="holds a scale that is not a finite number"):
+        await prepare(preparations, manifest.id)
     assert [] == files_in(shm)
 
 

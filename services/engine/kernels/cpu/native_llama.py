@@ -38,9 +38,9 @@ class NativeLlama:
             BLOCK_TOKENS * architecture.head_dim,
         )
         self._library = load_library()
-        self._vocab_size = architecture.vocab_size
         self._team = team
-        self._weights = weights  # keeps alive what the pointers below point to
+        self.architecture = architecture
+        self.weights = weights  # keeps alive what the pointers below point to
         self._rotary = Rotary.of(architecture.rope_theta, architecture.head_dim, max_positions)
         self._model = _model(architecture, weights, self._rotary)
         self._scratch = torch.empty(0, dtype=torch.uint8)
@@ -51,7 +51,7 @@ class NativeLlama:
         needed = self._library.halogen_scratch_bytes(self._team.address, self._model, described)
         if needed > len(self._scratch):
             self._scratch = torch.empty(needed, dtype=torch.uint8)  # torch aligns to 64 bytes
-        logits = torch.empty(len(step.sample_rows), self._vocab_size)
+        logits = torch.empty(len(step.sample_rows), self.architecture.vocab_size)
         self._library.halogen_step_llama(
             self._team.address, self._model, described, self._scratch.data_ptr(), logits.data_ptr()
         )

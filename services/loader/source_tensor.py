@@ -1,0 +1,107 @@
+"""A tensor of a source: read in pieces, so that its size never matters."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from services.common.checkpoint.dtype import DType
+from services.common.errors import CorruptData
+
+PIECE_BYTES: Final = 4 << 20
+
+
+class SourceTensor(Protocol):
+    """What every source gives of a tensor.
+
+    Attributes:
+        dtype: What `pieces` are in.
+        encoding: The source's name for its quantised blocks ("Q4_K"); empty where it is not quantised.
+        stored_bytes: What it takes in the source.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def encoding(self) -> str: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its elements, row-major and little-endian, whole elements at a time.
+
+        A piece has about 4 MiB and is valid until the next is asked for.
+
+        Raises:
+            CorruptData: The source is shorter than it said, or its values are impossible.
+        """
+
+
+class Table(NamedTuple):
+    """The tensors of a source by name, and the training state that was left out: name to bytes."""
+
+    tensors: dict[str, SourceTensor]
+    dropped: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTensor:
+    """A tensor that lies in a file as it is: `nbytes` at `offset`, row-major, little-endian."""
+
+    path: Path
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+    @property
+    def encoding(self) -> str:
+        return ""
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.nbytes
+
+    def pieces(self) -> Iterator[memoryview]:
+        return read_range(self.path, self.name, self.offset, self.nbytes)
+
+
+def read_range(
+    path: Path, name: str, offset: int, nbytes: int, piece_bytes: int = PIECE_BYTES
+) -> Iterator[memoryview]:
+    """A range of a file, `piece_bytes` at a time and the rest; a piece is valid until the next is asked for.
+
+    Raises:
+        CorruptData: The file ends before the range does.
+    """
+    buffer = memoryview(bytearray(min(piece_bytes, nbytes)))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        for begin in range(offset, offset + nbytes, max(piece_bytes, 1)):
+            piece = buffer[: offset + nbytes - begin]
+            if not _fill(descriptor, piece, begin):
+                raise CorruptData(f"{path.name}: ends inside tensor {name}; fetch it again")
+            yield piece
+    finally:
+        os.close(descriptor)
+
+
+def _fill(descriptor: int, piece: memoryview, offset: int) -> bool:
+    while piece:
+        count = os.preadv(descriptor, [piece], offset)
+        if count == 0:
+            return False
+        piece, offset = piece[count:], offset + count
+    return True

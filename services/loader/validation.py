@@ -1,0 +1,107 @@
+"""Stored weights compared with their source, value by value: by another way than they were written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from services.common.checkpoint.conversion_options import Validation
+from services.common.checkpoint.header import Header
+from services.common.checkpoint.layout import TensorEntry
+from services.common.checkpoint.writer import Progress
+from services.common.errors import CorruptData
+from services.loader.elements import rounding, to_float32
+from services.loader.source_tensor import SourceTensor, read_range
+
+TOLERANCE: Final = 1e-4
+
+_SAMPLED_PIECES: Final = 1  # of each tensor, about 4 MiB
+
+
+class Deviation(NamedTuple):
+    """How far a stored tensor is from its source.
+
+    Attributes:
+        excess: The largest |stored - source| / |source|, less what rounding to the stored dtype explains.
+    """
+
+    tensor: str
+    excess: float
+
+    def __str__(self) -> str:
+        return f"{self.tensor}, {self.excess:.3g} relative beyond rounding"
+
+
+def validate(
+    sources: Mapping[str, SourceTensor],
+    weights: Path,
+    header: Header,
+    extent: Validation,
+    progress: Progress = lambda _done, _total: None,
+) -> Deviation | None:
+    """Compares every tensor, or the first 4 MiB of every tensor; needs memory for a few pieces.
+
+    Args:
+        sources: The tensors as the source has them, by name.
+        weights: The stored file.
+        header: Its header.
+        extent: How much is compared; None is returned where it is nothing.
+        progress: Told of the stored bytes.
+
+    Returns:
+        The worst tensor.
+
+    Raises:
+        CorruptData: A tensor is further off than TOLERANCE; the message names it.
+    """
+    if extent is Validation.NONE:
+        return None
+    worst, done_bytes = Deviation("", -1.0), 0
+    for entry in header.layout.entries:
+        found = Deviation(entry.name, _excess(sources[entry.name], weights, entry, extent))
+        if not found.excess <= TOLERANCE:
+            raise CorruptData(
+                f"validation failed: tensor {found}, the most is {TOLERANCE:g}; convert the source again",
+                reason="VALIDATION_FAILED",
+            )
+        worst = max(worst, found, key=lambda deviation: deviation.excess)
+        done_bytes += entry.nbytes
+        progress(done_bytes, header.data_bytes)
+    progress(header.data_bytes, header.data_bytes)
+    return worst
+
+
+def _excess(source: SourceTensor, weights: Path, entry: TensorEntry, extent: Validation) -> float:
+    pieces = source.pieces()
+    if extent is Validation.SAMPLE:
+        pieces = itertools.islice(pieces, _SAMPLED_PIECES)
+    offset, worst = entry.offset, 0.0
+    for piece in pieces:
+        wanted = to_float32(piece, source.dtype)
+        nbytes = entry.dtype.nbytes(wanted.shape)
+        for stored in read_range(weights, entry.name, offset, nbytes, max(nbytes, 1)):
+            worst = max(worst, _largest(to_float32(stored, entry.dtype), wanted, source, entry))
+        offset += nbytes
+    return worst
+
+
+def _largest(
+    stored: npt.NDArray[np.float32],
+    wanted: npt.NDArray[np.float32],
+    source: SourceTensor,
+    entry: TensorEntry,
+) -> float:
+    """The largest relative difference beyond rounding; infinite where zero is not zero, or a NaN appears."""
+    if np.array_equal(stored, wanted):
+        return 0.0
+    magnitudes = np.abs(wanted)
+    beyond = np.abs(stored - wanted) - rounding(magnitudes, source.dtype, entry.dtype)
+    beyond[stored == wanted] = 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(beyond > 0, beyond / magnitudes, 0)
+    return float("inf") if np.isnan(stored).any() or np.isnan(beyond).any() else float(relative.max())

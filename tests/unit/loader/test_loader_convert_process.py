@@ -1,0 +1,122 @@
+"""The converter as a process: what it needs of memory, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
+from services.common.checkpoint.decoder_tensors import decoder_tensors
+from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.verified_artifact import verify_small_files, verify_weights
+from tests.tiny_checkpoints import MULTI_BLOCK, TinyShape, write_tiny_checkpoint
+
+MIB = 1 << 20
+GIGABYTE = TinyShape(  # of float32
+    hidden_size=2048,
+    intermediate_size=5632,
+    num_hidden_layers=5,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    head_dim=64,
+    dtype=DType.FP32,
+)
+PROGRAM = """
+import re, sys
+from services.loader.convert import main
+status = main(sys.argv[1:])
+print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+sys.exit(status)
+"""
+
+
+def write_sparse_checkpoint(directory: Path, shape: TinyShape) -> int:
+    """A checkpoint of zeros that takes no room on the disk; returns the bytes of its largest tensor."""
+    write_tiny_checkpoint(directory)
+    (directory / "config.json").write_text(json.dumps(shape.config()))
+    header, end = {}, 0
+    specs = decoder_tensors(Architecture.from_config(shape.config(), shape.dtype))
+    for spec in specs:
+        offsets = [end, end + spec.nbytes]
+        header[spec.name] = {"dtype": "F32", "shape": list(spec.shape), "data_offsets": offsets}
+        end += spec.nbytes
+    text = json.dumps(header).encode()
+    with (directory / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    return max(spec.nbytes for spec in specs)
+
+
+@pytest.mark.slow
+def test_a_gigabyte_passes_through_little_memory(tmp_path: Path) -> None:
+    """At most twice the largest tensor and 256 MiB: Python, another dtype and the validation included.
+
+    Fault injection: `_write_weights` reads every tensor into a list before it writes the first.
+    """
+    largest_bytes = write_sparse_checkpoint(tmp_path / "source", GIGABYTE)
+    arguments = ["--progress", "none", "--quant-policy", "bf16", "--validate", "full"]
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(tmp_path / "source"),
+        str(tmp_path / "artifact"),
+        *arguments,
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak_bytes = int(ended.stdout.splitlines()[-1]) << 10
+    assert peak_bytes <= 2 * largest_bytes + 256 * MIB
+    assert read_manifest(tmp_path / "artifact").weights.size_bytes > 450 * MIB
+
+
+def run_until(source: Path, destination: Path, patience_s: float | None) -> None:
+    """Converts, and kills the converter so long after its first sign of life (None: lets it end)."""
+    command = [sys.executable, "-m", "services.loader.convert", str(source), str(destination)]
+    command += ["--progress", "json", "--validate", "full"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+        process.kill()
+
+
+def check_whole(artifact: Path) -> None:
+    """Every file is there and matches its digest."""
+    stored = StoredArtifact(artifact, read_manifest(artifact))
+    verify_small_files(stored)
+    verify_weights(stored)
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_moment_leaves_all_or_nothing(tmp_path: Path) -> None:
+    """20 moments from the first byte to past the last: the destination is absent or whole.
+
+    Fault injection: `convert` writes into the destination itself.
+    """
+    source = write_tiny_checkpoint(tmp_path / "source", MULTI_BLOCK)
+    destination = tmp_path / "artifact"
+    begun = time.monotonic()
+    run_until(source, destination, None)
+    whole_s = time.monotonic() - begun
+    check_whole(destination)
+    expected = read_manifest(destination).id
+    chance = random.Random(4)
+    for _ in range(20):
+        shutil.rmtree(destination, ignore_errors=True)
+        run_until(source, destination, chance.uniform(0, whole_s / 2))
+        if destination.exists():
+            check_whole(destination)
+            assert expected == read_manifest(destination).id
+    run_until(source, destination, None)
+    check_whole(destination)
+    assert {"source", "artifact"} == {path.name for path in tmp_path.iterdir()}

@@ -1,0 +1,261 @@
+"""PyTorch zip files are read as data: what they hold arrives, and no code of theirs runs."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.common.checkpoint.conversion_options import ConversionOptions
+from services.common.checkpoint.dtype import DType
+from services.common.errors import CorruptData, HalogenError, InvalidRequest, Unsupported
+from services.loader.conversion import convert
+from services.loader.source_tensor import SourceTensor
+from services.loader.torch_file import read_table
+from services.loader.torch_pickle import read_pickle
+from tests.tiny_checkpoints import TinyShape, random_tensors, write_tiny_checkpoint
+
+TORCH_DTYPES = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
+
+
+PLAIN = TinyShape()
+
+
+def state_dict(shape: TinyShape) -> dict[str, torch.Tensor]:
+    dtype = TORCH_DTYPES[shape.dtype]
+    return {name: torch.from_numpy(value).view(dtype) for name, value in random_tensors(shape, 0).items()}
+
+
+def write_torch_checkpoint(
+    directory: Path, value: Any, shape: TinyShape = PLAIN, name: str = "pytorch_model.bin"
+) -> Path:
+    """The tiny checkpoint with `value` saved in the place of its safetensors file."""
+    source = write_tiny_checkpoint(directory, shape)
+    (source / "model.safetensors").unlink()
+    torch.save(value, source / name)
+    return source
+
+
+def content(tensor: SourceTensor) -> bytes:
+    return b"".join(bytes(piece) for piece in tensor.pieces())
+
+
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
+def test_bin_and_safetensors_give_one_artifact(tmp_path: Path, dtype: DType) -> None:
+    """Whichever file the same weights come in, the artifact's id is the same."""
+    shape = TinyShape(dtype=dtype)
+    expected = convert(write_tiny_checkpoint(tmp_path / "safetensors", shape), tmp_path / "a")
+    source = write_torch_checkpoint(tmp_path / "torch", state_dict(shape), shape)
+    assert expected.id == convert(source, tmp_path / "b").id
+
+
+def test_shards_and_other_names_are_read(tmp_path: Path) -> None:
+    """An index of .bin files; one .pt file of any name, with the trainer's files beside it left out."""
+    weights = state_dict(TinyShape())
+    expected = convert(write_tiny_checkpoint(tmp_path / "safetensors"), tmp_path / "a").id
+    sharded = write_torch_checkpoint(tmp_path / "sharded", {}, name="unused")
+    names = list(weights)
+    shards = {"pytorch_model-1.bin": names[::2], "pytorch_model-2.bin": names[1::2]}
+    for file, part in shards.items():
+        torch.save({name: weights[name] for name in part}, sharded / file)
+    weight_map = {name: file for file, part in shards.items() for name in part}
+    (sharded / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert expected == convert(sharded, tmp_path / "b").id
+    single = write_torch_checkpoint(tmp_path / "single", weights, name="weights.pt")
+    torch.save({"step": 1}, single / "optimizer.pt")
+    (single / "training_args.bin").write_bytes(b"anything")
+    notes: list[str] = []
+    assert expected == convert(single, tmp_path / "c", note=notes.append).id
+    assert "optimizer.pt, training_args.bin" in notes[0]
+
+
+def training_checkpoint() -> dict[str, Any]:
+    return {
+        "model": collections.OrderedDict(state_dict(TinyShape())),
+        "optimizer": {
+            "state": {0: {"exp_avg": torch.ones(10), "step": torch.tensor(3)}},
+            "groups": [{"lr": 0.1}],
+        },
+        "epoch": 3,
+    }
+
+
+def test_training_state_is_dropped_and_named(tmp_path: Path) -> None:
+    """48 bytes of it here; who wants it kept is told that there is no place for it."""
+    expected = convert(write_tiny_checkpoint(tmp_path / "safetensors"), tmp_path / "a").id
+    source = write_torch_checkpoint(tmp_path / "source", training_checkpoint())
+    notes: list[str] = []
+    assert expected == convert(source, tmp_path / "b", note=notes.append).id
+    assert ["dropped training state, 48 bytes: epoch, optimizer"] == notes
+    with pytest.raises(InvalidRequest, match="--drop-optimizer-state") as refused:
+        convert(source, tmp_path / "c", options=ConversionOptions(drop_optimizer_state=False))
+    assert "TRAINING_STATE" == refused.value.reason
+
+
+def test_a_tied_head_is_stored_once(tmp_path: Path) -> None:
+    """It shares the storage of the embedding there, and is left out here."""
+    shape = TinyShape(tie_word_embeddings=True)
+    expected = convert(write_tiny_checkpoint(tmp_path / "safetensors", shape), tmp_path / "a").id
+    weights = state_dict(shape)
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    source = write_torch_checkpoint(tmp_path / "torch", weights, shape)
+    assert expected == convert(source, tmp_path / "b").id
+
+
+def test_a_view_is_read_from_its_own_place(tmp_path: Path) -> None:
+    """Two tensors in one storage keep their offsets."""
+    whole = torch.arange(12, dtype=torch.float32).reshape(4, 3)
+    torch.save({"a": whole[1:3], "b": whole[0]}, tmp_path / "m.bin")
+    table = read_table(tmp_path / "m.bin").tensors
+    assert whole[1:3].numpy().tobytes() == content(table["a"])
+    assert ((3,), whole[0].numpy().tobytes()) == (table["b"].shape, content(table["b"]))
+
+
+class Runs:
+    """Unpickled by pickle itself, it would leave a file."""
+
+    def __init__(self, *call: Any) -> None:
+        self._call = call
+
+    def __reduce__(self) -> Any:
+        return self._call[0], self._call[1:]
+
+
+HOSTILE: dict[str, Callable[[Path], Any]] = {
+    "os.system": lambda mark: Runs(os.system, f"touch {mark}"),
+    "eval": lambda mark: Runs(eval, f"open({str(mark)!r}, 'w')"),
+    "open": lambda mark: Runs(open, str(mark), "w"),
+    "getattr": lambda mark: Runs(getattr, "", "upper"),
+    "class": lambda mark: io.BytesIO(b"x"),
+    "set": lambda mark: {1, 2},
+    "inside": lambda mark: {"w": torch.ones(2), "deep": [{"x": Runs(os.mkdir, str(mark))}]},
+    "ordered dict from iterable": lambda mark: Runs(collections.OrderedDict, [("a", Runs(os.mkdir, str(mark)))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("case", HOSTILE)
+def test_no_code_is_run(tmp_path: Path, case: str, protocol: int) -> None:
+    """The name that it would import is refused. Fault injection: `_KNOWN` holds "builtins eval" and _reduce calls it."""
+    mark = tmp_path / "mark"
+    torch.save(HOSTILE[case](mark), tmp_path / "m.bin", pickle_protocol=protocol)
+    with pytest.raises(Unsupported, match="no code of a checkpoint is ever run") as refused:
+        read_table(tmp_path / "m.bin")
+    assert ("PICKLE_REFUSED", False) == (refused.value.reason, mark.exists())
+
+
+def doubled(times: int) -> bytes:
+    """A tuple of itself twice, `times` over: small here, 2^times leaves when walked."""
+    return b"\x80\x02)" + b"2\x86".replace(b"2", b"q\x00h\x00") * times
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x80\x02",
+        b"\x80\x02.",
+        b"\x80\x02}",
+        b"\x80\x02h\x07.",
+        b"\x80\x02u.",
+        b"\x80\x02)s.",
+        b"\x80\x02K\x01K\x02K\x03s.",
+        b"\x80\x02R.",
+        b"\x80\x02ccollections\nOrderedDict\n)bb.",
+        b"\x80\x02K\x01Q.",
+        b"\x80\x02X\xff\xff\xff\xff.",
+        b"\x80\x02(" + b"ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x02K\x03K\x04tR.",
+        b"\x80\x02}" + doubled(60)[2:] + b"K\x01s.",
+        b"\x80\x04" + doubled(60)[2:] + doubled(60)[2:] + b"\x93.",
+    ],
+)
+def test_a_nonsensical_pickle_is_refused(content: bytes) -> None:
+    """At once, also where walking it would take for ever."""
+    with pytest.raises(HalogenError):
+        read_pickle(content)
+
+
+GOOD = pickle.dumps({"a": [1, 2.5, "x", None, True, (1, 2, 3, 4)], "b": {"c": -7}}, protocol=4)
+
+
+@given(st.one_of(st.binary(max_size=64), st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255))))
+@settings(max_examples=300, deadline=None)
+def test_damage_ends_in_an_error_of_ours(damage: Any) -> None:
+    """Random bytes, and a good pickle with one byte changed: a value or one of our errors, nothing else."""
+    damaged = damage
+    if isinstance(damage, tuple):
+        damaged = GOOD[: damage[0]] + bytes([damage[1]]) + GOOD[damage[0] + 1 :]
+    with contextlib.suppress(HalogenError):
+        read_pickle(damaged)
+
+
+def rewrite(path: Path, change: Callable[[str, bytes], bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, record in records.items():
+            archive.writestr(name, change(name, record))
+
+
+def shorten(name: str, record: bytes) -> bytes:
+    return record[:-4] if "/data/" in name else record
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
+    "legacy": (
+        lambda path: torch.save({"a": torch.ones(2)}, path, _use_new_zipfile_serialization=False),
+        InvalidRequest,
+        "legacy format.*weights_only=True",
+    ),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-30]), CorruptData, "fetch it again"),
+    "compressed": (lambda path: rewrite(path, lambda _, r: r, zipfile.ZIP_DEFLATED), CorruptData, "compressed"),
+    "storage short": (lambda path: rewrite(path, shorten), CorruptData, "beyond its storage"),
+    "big-endian": (
+        lambda path: rewrite(path, lambda name, r: b"big" if name.endswith("byteorder") else r),
+        Unsupported,
+        "big-endian",
+    ),
+    "other zip": (lambda path: zipfile.ZipFile(path, "w").close(), CorruptData, "not a PyTorch zip file"),
+    "no pickle": (
+        lambda path: rewrite(path, lambda name, r: b"" if name.endswith("data.pkl") else r),
+        CorruptData,
+        "no end|cannot be read",
+    ),
+    "no weights": (lambda path: torch.save({"a": 1}, path), InvalidRequest, "holds no weights"),
+    "a list": (lambda path: torch.save([torch.ones(2)], path), InvalidRequest, "no state_dict"),
+    "int64": (lambda path: torch.save({"a": torch.tensor([1])}, path), Unsupported, "LongStorage"),
+    "transposed": (lambda path: torch.save({"a": torch.ones(2, 3).T}, path), Unsupported, "contiguous"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_what_is_no_whole_zip_of_weights_is_refused(tmp_path: Path, case: str) -> None:
+    """The message names the file and says what to do."""
+    damage, kind, expected = DAMAGED[case]
+    path = tmp_path / "m.bin"
+    torch.save({"a": torch.ones(4)}, path)
+    damage(path)
+    with pytest.raises(kind, match=expected) as refused:
+        read_table(path)
+    assert "m.bin" in refused.value.message or "data.pkl" in refused.value.message
+
+
+def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
+    """Between its table and its bytes, too."""
+    torch.save({"a": torch.ones(4)}, tmp_path / "m.bin")
+    tensor = read_table(tmp_path / "m.bin").tensors["a"]
+    (tmp_path / "m.bin").write_bytes(b"")
+    with pytest.raises(CorruptData, match="ends inside tensor a"):
+        content(tensor)
