@@ -11,12 +11,14 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+from halogen.v1 import types_pb2
 from services.cli import embedded_etcd, publish
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.ports import Ports
 from services.cli.supervisor import Child, Command
 
+ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
 ROLES = ("loader", "engine", "scheduler", "gateway")
 START_S = 60.0
 PATIENCE_S = 15.0
@@ -66,7 +68,7 @@ class Fleet:
         )
 
     async def stands(self) -> None:
-        """Returns once every member is registered and every engine holds something."""
+        """Returns once every member is registered and every engine has something ready."""
         async with (
             ControlClient(self.gateway) as control,
             asyncio.timeout(START_S),
@@ -74,8 +76,9 @@ class Fleet:
         ):
             async for status in statuses:
                 there = {process.id for process in status.processes}
-                holding = all(each.generations for each in status.processes if each.role == "engine")
-                if holding and there >= {member.id for member in self.members[1:]}:
+                engines = [process for process in status.processes if process.role == "engine"]
+                ready = all(any(one.state == ACTIVE for one in engine.generations) for engine in engines)
+                if ready and there >= {member.id for member in self.members[1:]}:
                     return
 
 

@@ -101,7 +101,9 @@ class Load:
 async def quiet_answers(fleet: Fleet, prompts: list[str], max_tokens: int) -> Answers:
     """What each prompt's answer is when nothing happens."""
     quiet = Load()
-    async with Client(fleet.gateway) as client:
+    async with Client(
+        fleet.gateway, max_tries=100
+    ) as client:  # what has just been started anew is waited for
         for prompt in prompts:
             await quiet.ask(client, Stream(prompt=prompt, gateway_id="", began_s=0.0), max_tokens)
     assert [None] * len(prompts) == [stream.error for stream in quiet.streams]

@@ -150,7 +150,7 @@ def test_kill_9_of_the_launcher_leaves_nothing_behind(home: Path) -> None:
     assert set() == orphans()
 
 
-@pytest.mark.parametrize("role", ["engine", "gateway", "scheduler", "loader", "etcd"])
+@pytest.mark.parametrize("role", ["engine", "etcd"])
 def test_a_killed_process_is_started_again(home: Path, role: str) -> None:
     """kill -9 of any of the five: the system answers again, without a hand."""
     ask = (

@@ -25,6 +25,7 @@ STORY = "Once upon a time"
 PROMPT = [7] * 9
 LONG = 1_500  # tokens: far from done when the first have come
 STREAMS = 8
+PATIENCE_S = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
@@ -71,7 +72,7 @@ async def test_s_e7_sigterm_finishes_8_streams_and_refuses_new_ones(
 
     Fault injection: turns red when RpcServer.stop calls end_all() before wait_idle() (gateway, engine).
     """
-    system: Cluster = await start("in_process")
+    system: Cluster = await start("in_process", **{role: {"drain_s": PATIENCE_S}})
     await system.publish("long", long_context)
     async with Client(system.gateway, max_tries=1) as client:
         quiet = await client.generate(PROMPT, max_tokens=LONG, temperature=0, ignore_eos=True).complete()
@@ -88,7 +89,7 @@ async def test_s_e7_sigterm_finishes_8_streams_and_refuses_new_ones(
                     assert refused.value.retry_after_s
                 assert [False] * STREAMS == [task.done() for task in reading]
             assert [quiet.token_ids] * STREAMS == [(await task).token_ids for task in reading]
-            assert 0 == await asyncio.wait_for(ending, 30)
+            assert 0 == await asyncio.wait_for(ending, PATIENCE_S)
 
 
 async def test_r_e7_real_processes_finish_their_streams_and_exit_0(start: Start, long_context: Path) -> None:

@@ -117,6 +117,7 @@ async def test_a_lease_is_lost_when_etcd_stays_away(own_etcd: EtcdServer, stores
     """Unrenewed for its whole time it counts as lost, and it is not revoked: its key passes on without a gap."""
     store, follower = stores.open(own_etcd.endpoint, timeout_s=0.5), Follower()
     async with background(follower.follow(store)):
+        await follower.synced.wait()
         async with store.lease(2) as lease:
             await store.put("w/a", b"1", lease.id)
             own_etcd.kill()
