@@ -78,11 +78,12 @@ async def kill(system: Fleet, running: Load, victim: Member, answers: Answers) -
     """One kill in the middle of streams; seconds until every gateway and every engine has answered anew."""
     await running.until(lambda streams: sum(stream.is_running for stream in streams) >= PER_GATEWAY)
     under_way = [stream for stream in running.streams if stream.ended_s is None]
-    killed_s = time.monotonic()
+    killed_s, killed_pid = time.monotonic(), victim.child.pid
     victim.send(signal.SIGKILL)
     await running.until(lambda streams: is_whole(system, streams, killed_s), RECOVERY_S)
     recovered_s = time.monotonic() - killed_s
     await running.until(lambda _: all(stream.ended_s is not None for stream in under_way))
+    await running.until(lambda _: victim.child.pid != killed_pid)
     unharmed = [stream for stream in under_way if not stream.passes(victim)]
     assert [] == [stream for stream in unharmed if not stream.has_answered or not stream.is_right(answers)]
     return recovered_s
