@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import re
 import shutil
@@ -48,8 +50,21 @@ def ensure(models: Path) -> DemoModel:
     """
     models.mkdir(parents=True, exist_ok=True)
     model = DemoModel(models / f"{MODEL}-hf", models / MODEL)
-    if model.hugging_face.exists() and _is_readable(model.artifact):
-        return model
+    with _alone(models):
+        if not (model.hugging_face.exists() and _is_readable(model.artifact)):
+            _make(model, models)
+    return model
+
+
+@contextlib.contextmanager
+def _alone(models: Path) -> Iterator[None]:
+    """One at a time makes it, the others find it made; the kernel lets go of a maker that dies."""
+    with (models / ".demo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(model: DemoModel, models: Path) -> None:
     with byte_progress() as progress:
         if not model.hugging_face.exists():
             with tempfile.TemporaryDirectory(dir=models, prefix=".demo-") as folder:
@@ -57,7 +72,6 @@ def ensure(models: Path) -> DemoModel:
                 convert.gguf_to_hugging_face(gguf, model.hugging_face, progress)
         shutil.rmtree(model.artifact, ignore_errors=True)  # of an older format
         convert.to_artifact(model.hugging_face, model.artifact, progress)
-    return model
 
 
 def _is_readable(artifact: Path) -> bool:

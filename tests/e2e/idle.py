@@ -13,7 +13,7 @@ SETTLE_S = 10
 
 
 class Idle(NamedTuple):
-    """Together, of all the processes; memory is what each would free if it ended (USS)."""
+    """Together, of all the processes; memory is what they have allocated, without pages of files."""
 
     core_share: float
     before_bytes: int
@@ -24,11 +24,11 @@ def measure_idle(pids: Iterable[int], cpu_s: float, growth_s: float) -> Idle:
     """Looks at the CPU over `cpu_s` seconds and at memory over `growth_s`, the former within the latter."""
     pids = list(pids)
     time.sleep(SETTLE_S)
-    before_bytes, cpu_before_s, began = _private_bytes(pids), _cpu_s(pids), time.monotonic()
+    before_bytes, cpu_before_s, began = _anonymous_bytes(pids), _cpu_s(pids), time.monotonic()
     time.sleep(cpu_s)
     core_share = (_cpu_s(pids) - cpu_before_s) / (time.monotonic() - began)
     time.sleep(max(0.0, growth_s - cpu_s))
-    return Idle(core_share, before_bytes, _private_bytes(pids))
+    return Idle(core_share, before_bytes, _anonymous_bytes(pids))
 
 
 def _cpu_s(pids: list[int]) -> float:
@@ -39,6 +39,6 @@ def _cpu_s(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _private_bytes(pids: list[int]) -> int:
+def _anonymous_bytes(pids: list[int]) -> int:
     rollups = (Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids)
-    return sum(int(kib) << 10 for text in rollups for kib in re.findall(r"Private_\w+: +(\d+) kB", text))
+    return sum(int(kib) << 10 for text in rollups for kib in re.findall(r"Anonymous: +(\d+) kB", text))

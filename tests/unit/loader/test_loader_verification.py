@@ -72,5 +72,5 @@ def test_a_damaged_artifact_is_not_compared(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "artifact/model.halogen").read_bytes())
     content[-1] ^= 1
     (tmp_path / "artifact/model.halogen").write_bytes(content)
-    with pytest.raises(CorruptData, match="block 0 does not match its digest"):
+    with pytest.raises(CorruptData, match="block 0 of 1 does not match its digest"):
         verify(source, tmp_path / "artifact")
