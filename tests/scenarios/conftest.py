@@ -21,7 +21,7 @@ DRIVERS: dict[str, Callable[[Path, Settings], AbstractAsyncContextManager[Cluste
     "processes": cluster.processes,
 }
 
-LONG_CONTEXT = TinyShape(max_position_embeddings=2048)
+LONG_CONTEXT = TinyShape(max_position_embeddings=32_768)
 StartCluster = Callable[..., Any]
 
 
@@ -59,7 +59,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def long_context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random model that takes 2,048 tokens."""
+    """A tiny random model that takes 32,768 tokens."""
     artifact, _ = make_tiny_artifact(tmp_path_factory.mktemp("long"), LONG_CONTEXT, seed=5)
     return artifact
 

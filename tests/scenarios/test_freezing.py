@@ -22,8 +22,9 @@ from tests.scenarios.cluster import Cluster
 Start = Callable[..., Any]
 
 PROMPT = [7] * 9
-STREAMS = 8  # together they take seconds, so none is over when the engine is stopped
-LONG = 1_500  # tokens: far from done when the first have come
+STREAMS = 8
+LONG = 1_500  # tokens: not done when the first have come
+ENDLESS = 12_000  # tokens: seconds of work, not done when the process is stopped
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -78,7 +79,7 @@ async def test_s_e1_a_stopped_process_is_given_up_and_used_again(start: Start, l
     await system.publish("long", long_context)
     pid = system.pids()["engine"]
     async with Client(system.gateway, max_tries=1) as client:
-        streams = [client.generate(PROMPT, max_tokens=LONG, ignore_eos=True) for _ in range(STREAMS)]
+        streams = [client.generate(PROMPT, max_tokens=ENDLESS, ignore_eos=True) for _ in range(STREAMS)]
         begun = [aiter(stream) for stream in streams]
         await asyncio.gather(*(anext(chunks) for chunks in begun))
         os.kill(pid, signal.SIGSTOP)

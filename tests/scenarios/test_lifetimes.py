@@ -25,14 +25,15 @@ from services.engine.ragged import Ragged
 from services.gateway.running import EARLY_S
 from tests.brake import Brake
 from tests.scenarios.cluster import Cluster
-from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 
 Start = Callable[..., Any]
 
 PROMPT = [7] * 9
-LONG = 1_500  # tokens: far from done when the first have come
+LONG = 1_500  # tokens: not done when the first have come
+ENDLESS = 6_000  # tokens: seconds of work, not done while other processes are asked
 BLOCK_BYTES = 2 * 2 * 2 * 16 * 16 * 2  # long_context: layers, K and V, kv heads, tokens, head size, bf16
 ONE_SLOT = {"kv_arena_bytes": 100 * BLOCK_BYTES}  # LONG tokens need 95 blocks
+ONE_ENDLESS_SLOT = {"kv_arena_bytes": 400 * BLOCK_BYTES}  # ENDLESS tokens need 376
 
 
 class Insides(NamedTuple):
@@ -64,9 +65,11 @@ def _remember(monkeypatch: pytest.MonkeyPatch, kind: Any, found: list[Any]) -> N
     monkeypatch.setattr(kind, "__init__", made)
 
 
-def long_answer(client: Client, request_id: str = "", **options: Any) -> CompletionStream:
+def long_answer(
+    client: Client, request_id: str = "", *, max_tokens: int = LONG, **options: Any
+) -> CompletionStream:
     return client.generate(
-        PROMPT, request_id=request_id, max_tokens=LONG, temperature=0, ignore_eos=True, **options
+        PROMPT, request_id=request_id, max_tokens=max_tokens, temperature=0, ignore_eos=True, **options
     )
 
 
@@ -124,13 +127,13 @@ async def test_s_a4_an_id_that_was_aborted_in_the_queue_can_be_used_again(
 
     Fault injection: turns red when Running.admit does not free the id, or the desk keeps the one that waited.
     """
-    system: Cluster = await start(driver, engine=ONE_SLOT)
+    system: Cluster = await start(driver, engine=ONE_ENDLESS_SLOT)
     await system.publish("long", long_context)
     async with system.client() as client, asyncio.TaskGroup() as group:
         head = asyncio.Event()
-        first = group.create_task(collect(long_answer(client, "first"), head))
+        first = group.create_task(collect(long_answer(client, "first", max_tokens=ENDLESS), head))
         await asyncio.wait_for(head.wait(), 30)
-        waiting = group.create_task(collect(long_answer(client, "X")))
+        waiting = group.create_task(collect(long_answer(client, "X", max_tokens=ENDLESS)))
         await until_queued(system, 1)
         assert await client.abort("X")
         assert [FinishReason.ABORTED] == [chunk.finish_reason for chunk in await waiting]
@@ -166,13 +169,13 @@ async def test_s_a7_an_abort_from_elsewhere_ends_the_stream(
     await system.publish("long", long_context)
     async with system.client() as client, system.client() as other, asyncio.TaskGroup() as group:
         head = asyncio.Event()
-        reading = group.create_task(collect(long_answer(client, "X"), head))
+        reading = group.create_task(collect(long_answer(client, "X", max_tokens=ENDLESS), head))
         await asyncio.wait_for(head.wait(), 30)
         assert (True, False) == (await other.abort("X"), await other.abort("nobody"))
         last = (await asyncio.wait_for(reading, 30))[-1]
     assert FinishReason.ABORTED is last.finish_reason
     assert last.usage is not None
-    assert 0 < last.usage.completion_tokens < LONG
+    assert 0 < last.usage.completion_tokens < ENDLESS
     await until_nothing_is_held(system)
 
 
@@ -184,7 +187,7 @@ async def test_s_g2_an_id_in_use_is_refused_and_harms_nobody(
     await system.publish("long", long_context)
     async with system.client() as client, asyncio.TaskGroup() as group:
         head = asyncio.Event()
-        first = group.create_task(collect(long_answer(client, "X"), head))
+        first = group.create_task(collect(long_answer(client, "X", max_tokens=ENDLESS), head))
         await asyncio.wait_for(head.wait(), 30)
         with pytest.raises(AlreadyExists):
             await long_answer(client, "X").complete()
@@ -220,14 +223,13 @@ async def test_s_b10_expired_work_never_starts(
     assert len(begun) <= 3
 
 
-async def test_s_f4_a_client_that_stops_reading_holds_nobody_up(start: Start, tmp_path: Path) -> None:
+async def test_s_f4_a_client_that_stops_reading_holds_nobody_up(start: Start, long_context: Path) -> None:
     """What is made for it is bounded, then it is given up: its bytes come back unread, others are served meanwhile.
 
     Fault injection: turns red when RpcServer is not given the configured slow_reader_s.
     """
-    artifact, _ = make_tiny_artifact(tmp_path / "model", TinyShape(max_position_embeddings=32_768), seed=5)
     system: Cluster = await start("in_process", gateway={"slow_reader_s": 0.3})
-    await system.publish("endless", artifact)
+    await system.publish("long", long_context)
     async with Client(system.gateway, max_tries=1) as slow, system.client() as client:
         stream = slow.generate(PROMPT, request_id="x" * 128, max_tokens=32_000, ignore_eos=True)
         chunks = aiter(stream)

@@ -125,14 +125,14 @@ async def test_a_long_prompt_delays_a_running_stream_by_one_chunk(
     await system.publish("long", long_context)
     monkeypatch.setattr(ModelOnArena, "forward", watched)
     async with system.client() as client:
-        running = client.generate([5] * 8, max_tokens=200, temperature=0, ignore_eos=True)
+        running = client.generate([5] * 8, max_tokens=2_000, temperature=0, ignore_eos=True)
         async with running:
             chunks = aiter(running)
             await anext(chunks)
             await client.generate([9] * 1500, max_tokens=2, temperature=0, ignore_eos=True).complete()
             rest = [chunk async for chunk in chunks]
     assert rest[-1].usage is not None
-    assert 200 == rest[-1].usage.completion_tokens
+    assert 2_000 == rest[-1].usage.completion_tokens
     with_prompt = [decodes for decodes, prefill in steps if prefill > chunk // 2]
     print("steps with a chunk of the long prompt:", len(with_prompt), "each with decodes:", with_prompt)
     assert -(-1500 // chunk) <= len(with_prompt) + 1

@@ -22,7 +22,7 @@ from tests.scenarios.cluster import Cluster
 from tests.scrape import Scrape, get, scrape
 
 PROMPT = [5] * 8
-LONG: Final[dict[str, Any]] = {"max_tokens": 1900, "temperature": 0, "ignore_eos": True}
+LONG: Final[dict[str, Any]] = {"max_tokens": 12_000, "temperature": 0, "ignore_eos": True}
 STREAMS = 12
 START_S = 60.0
 SETTLED_S = 20.0
@@ -137,7 +137,7 @@ async def test_s_h2_every_accepted_request_ends_in_one_terminal_count(
         answered = await scrape_all(system)
         await asyncio.gather(*(abort_one(client, each) for each in ids(50)))
         await asyncio.gather(*(leave_one(client, each) for each in ids(10)))
-        for refused in (client.generate(PROMPT, model="nobody"), client.generate(PROMPT, max_tokens=5000)):
+        for refused in (client.generate(PROMPT, model="nobody"), client.generate(PROMPT, max_tokens=50_000)):
             with pytest.raises((NotFound, InvalidRequest)):
                 await refused.complete()
         last = await scrapes_until(system, lambda scrapes: not any(scrapes.in_use))

@@ -117,7 +117,7 @@ async def test_s_h3_a_cancelled_request_leaves_its_spans(
     with exporting("client", "test"):
         async with (
             system.client() as client,
-            client.generate([7] * 20, max_tokens=1500, ignore_eos=True) as stream,
+            client.generate([7] * 20, max_tokens=12_000, ignore_eos=True) as stream,
         ):
             await anext(aiter(stream))
         spans = await _wait(collector, "text_completion", REQUEST)
@@ -128,7 +128,7 @@ async def test_s_h3_a_cancelled_request_leaves_its_spans(
     ):
         [span] = [each for each in spans if (each.service, each.name) == (service, name)]
         assert (ERROR, "CANCELLED") == (span.status, span.attributes["error.type"])
-        assert 1 <= span.attributes["gen_ai.usage.output_tokens"] < 1500
+        assert 1 <= span.attributes["gen_ai.usage.output_tokens"] < 12_000
         assert "gen_ai.response.finish_reasons" not in span.attributes
 
 
@@ -140,7 +140,7 @@ async def test_an_aborted_request_leaves_its_spans(
     await system.publish("long", long_context)
     with exporting("client", "test"):
         async with system.client() as client:
-            stream = client.generate([7] * 20, request_id="r1", max_tokens=1500, ignore_eos=True)
+            stream = client.generate([7] * 20, request_id="r1", max_tokens=12_000, ignore_eos=True)
             async for _ in stream:
                 await client.abort("r1")
         spans = await _wait(collector, "text_completion", REQUEST)
