@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import getpass
 import json
 import os
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -20,27 +17,23 @@ from services.cli import (
     convert,
     demo,
     detached,
-    publish,
+    publish_commands,
     run_state,
-    unpublish,
     up,
     verify,
 )
 from services.cli import status as status_command
 from services.cli.console import CommandError, byte_progress, err, out
-from services.cli.control_client import Order
 from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
     BlockSizeOption,
     CohortOption,
     DropOptimizerStateOption,
-    ExpectedRevisionOption,
     HomeOption,
     JsonOption,
     MaxTokensOption,
     ModelOption,
-    PublishedCohortOption,
     QuantPolicyOption,
     SeedOption,
     StopOption,
@@ -50,16 +43,11 @@ from services.cli.options import (
     TopKOption,
     TopPOption,
     ValidateOption,
-    WhoOption,
-    WhyOption,
 )
+from services.cli.traced import run_traced
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.layout import Storage
 from services.common.errors import HalogenError, Unavailable
-from services.common.ids import fresh_id
-from services.common.telemetry.tracing import exporting
-
-R = TypeVar("R")
 
 app = typer.Typer(
     help="Serves language models over gRPC and replaces their weights while they serve.",
@@ -129,7 +117,7 @@ def generate(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
-    _run(ask.generate(asked_gateway.choose(address, home).address, text, asking, as_json=as_json))
+    run_traced(ask.generate(asked_gateway.choose(address, home).address, text, asking, as_json=as_json))
 
 
 @app.command()
@@ -156,7 +144,7 @@ def chat(
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:
-        _run(
+        run_traced(
             ask.chat(
                 asked_gateway.choose(address, home).address,
                 [*begun, ask.user(message)],
@@ -165,7 +153,7 @@ def chat(
             )
         )
     else:
-        _run(ask.converse(asked_gateway.choose(address, home).address, begun, asking))
+        run_traced(ask.converse(asked_gateway.choose(address, home).address, begun, asking))
 
 
 @app.command("convert")
@@ -209,98 +197,16 @@ def demo_command(
     out.print(str(demo.ensure(folder).artifact), markup=False)
 
 
-@app.command("publish")
-def publish_command(
-    model: Annotated[str, typer.Argument(help="The name that clients will use.")],
-    artifact: Annotated[Path, typer.Argument(help="An artifact directory, made by `halogen convert`.")],
-    *,
-    cohort: PublishedCohortOption = "stable",
-    who: WhoOption = "",
-    why: WhyOption = "halogen publish",
-    expected_revision: ExpectedRevisionOption = None,
-    reverify: Annotated[
-        bool,
-        typer.Option("--reverify", help="Replace its files in the store; verify a REJECTED artifact again."),
-    ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
-    ] = False,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait until it is served; 0 does not wait.")
-    ] = 300,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store", envvar="HALOGEN_STORE", help="Directory or file:// URL that the loaders read."
-        ),
-    ] = None,
-    address: AddressOption = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Serve an artifact: copy it to the store, have it verified, name it for a cohort."""
-    publish.check_artifact(artifact)
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
-    gateway, folder = asked_gateway.choose(address, home), store or asked_gateway.local_store(home)
-    published = _run(
-        publish.publish(
-            gateway.address,
-            order,
-            artifact,
-            folder,
-            reverify=reverify,
-            wait_s=wait,
-            once=once,
-            patience_s=gateway.patience_s,
-        )
-    )
-    if as_json:
-        out.print(json.dumps(published._asdict()), markup=False)
-    else:
-        served = "is served" if wait else "is published"
-        out.print(
-            f"revision {published.revision} of {model}@{cohort} {served}: artifact {published.artifact_id}"
-        )
-
-
-@app.command("unpublish")
-def unpublish_command(
-    model: Annotated[str, typer.Argument(help="The name that clients use.")],
-    *,
-    why: WhyOption,
-    cohort: PublishedCohortOption = "stable",
-    who: WhoOption = "",
-    expected_revision: ExpectedRevisionOption = None,
-    wait: Annotated[
-        float,
-        typer.Option("--wait", min=0, help="Seconds to wait until no engine holds it; 0 does not wait."),
-    ] = 300,
-    address: AddressOption = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Serve a model no more: new requests are refused, running ones finish, engines unload it."""
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
-    gateway = asked_gateway.choose(address, home)
-    revision = _run(unpublish.unpublish(gateway.address, order, wait_s=wait, patience_s=gateway.patience_s))
-    if as_json:
-        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)
-    else:
-        out.print(f"{model}@{cohort} is {'unloaded' if wait else 'unpublished'}: revision {revision}")
+app.command("publish")(publish_commands.publish)
+app.command("unpublish")(publish_commands.unpublish)
 
 
 @app.command("status")
 def status(address: AddressOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show what is served where."""
     status_command.show(
-        _run(status_command.read(asked_gateway.choose(address, home).address)), as_json=as_json
+        run_traced(status_command.read(asked_gateway.choose(address, home).address)), as_json=as_json
     )
-
-
-def _run(work: Coroutine[Any, Any, R]) -> R:
-    """Runs a command's work, its spans exported where the environment asks for it."""
-    with exporting("cli", fresh_id("cli")):
-        return asyncio.run(work)
 
 
 def run() -> None:

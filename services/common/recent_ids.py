@@ -8,7 +8,7 @@ K = TypeVar("K", bound=str)
 
 
 class RecentIds(Generic[K]):
-    """The latest ids that were added, bounded by count and age. Time comes in, as time.monotonic() has it.
+    """The latest ids that were added, bounded by count and age. Time comes in, in seconds of any one clock.
 
     Args:
         most: How many are kept.

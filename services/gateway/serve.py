@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import AsyncExitStack
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
 
 from halogen.v1 import control_pb2_grpc, inference_pb2_grpc
 from services.common.background import background
@@ -48,6 +51,16 @@ from services.gateway.verifier import LoaderVerifier
 SERVICES: Final = ("halogen.v1.InferenceService", "halogen.v1.ControlService")
 
 
+class Facts(NamedTuple):
+    """What etcd tells a gateway, followed."""
+
+    targets: View[Target]
+    serving: View[Serving]
+    loaders: View[LoaderRecord]
+    engines: View[EngineRecord]
+    leader: View[LeaderRecord]
+
+
 async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, then finishes what runs."""
     async with AsyncExitStack() as scope:
@@ -55,24 +68,60 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         channels = await scope.enter_async_context(ChannelPool())
-        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target, keeps=True))
-        serving = await scope.enter_async_context(View(store, keys.SERVING, Serving, keeps=True))
-        loader_records = await scope.enter_async_context(View(store, keys.LOADERS, LoaderRecord))
-        engine_records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
-        leader_records = await scope.enter_async_context(View(store, keys.LEADER, LeaderRecord))
-        loaders = Loaders(loader_records)
+        facts = await scope.enter_async_context(_followed(store))
+        loaders = Loaders(facts.loaders)
         files = LoaderFiles(channels, loaders)
-        catalog = Catalog(targets, serving, files, TextModelReader(config.max_prompt_bytes))
+        catalog = Catalog(facts.targets, facts.serving, files, TextModelReader(config.max_prompt_bytes))
         await scope.enter_async_context(background(catalog.follow()))
-        scheduler = SchedulerClient(channels, Leaders(leader_records))
-        returns = await scope.enter_async_context(TicketReturns(scheduler))
-        running, metrics = Running(), GatewayMetrics(registry)
-        export_live(
-            registry,
-            in_flight=lambda: len(running),
-            targets=targets.records,
-            serving=serving.records,
+        await scope.enter_async_context(
+            _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
+        verifier = LoaderVerifier(channels, loaders)
+        await scope.enter_async_context(_control(config, server, store, facts, verifier))
+        bound = await server.start(config.listen)
+        scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
+        record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
+        registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
+        await scope.enter_async_context(registration)
+        report = Report(catalog, facts.engines, registration, server.readiness)
+        await scope.enter_async_context(background(report.follow()))
+        scope.callback(server.readiness.end)  # first of all, while the record is withdrawn
+        started(bound)
+        await stop.wait()
+
+
+@asynccontextmanager
+async def _followed(store: Store) -> AsyncIterator[Facts]:
+    async with (
+        View(store, keys.TARGETS, Target, keeps=True) as targets,
+        View(store, keys.SERVING, Serving, keeps=True) as serving,
+        View(store, keys.LOADERS, LoaderRecord) as loaders,
+        View(store, keys.ENGINES, EngineRecord) as engines,
+        View(store, keys.LEADER, LeaderRecord) as leader,
+    ):
+        yield Facts(targets, serving, loaders, engines, leader)
+
+
+@asynccontextmanager
+async def _inference(
+    config: GatewayConfig,
+    server: RpcServer,
+    registry: CollectorRegistry,
+    *,
+    channels: ChannelPool,
+    facts: Facts,
+    catalog: Catalog,
+) -> AsyncIterator[None]:
+    """InferenceService on the server; tickets that are left over at the end are given back."""
+    running, metrics = Running(), GatewayMetrics(registry)
+    export_live(
+        registry,
+        in_flight=lambda: len(running),
+        targets=facts.targets.records,
+        serving=facts.serving.records,
+    )
+    scheduler = SchedulerClient(channels, Leaders(facts.leader))
+    async with TicketReturns(scheduler) as returns:
         completions = Completions(
             catalog=catalog,
             scheduler=scheduler,
@@ -82,26 +131,20 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             limits=config.limits,
             metrics=metrics,
         )
-        inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-            InferenceServicer(completions, catalog, running, metrics), server.grpc_server
-        )
-        views = await scope.enter_async_context(
-            StatusViews(
-                store, targets=targets, serving=serving, loaders=loader_records, engines=engine_records
-            )
-        )
-        control = Control(store, LoaderVerifier(channels, loaders).verify, views.last_revision)
-        control_pb2_grpc.add_ControlServiceServicer_to_server(
-            ControlServicer(control, views, config.process_id), server.grpc_server
-        )
-        bound = await server.start(config.listen)
-        scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
-        record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
-        registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
-        await scope.enter_async_context(registration)
-        await scope.enter_async_context(
-            background(Report(catalog, engine_records, registration, server.readiness).follow())
-        )
-        scope.callback(server.readiness.end)  # first of all, while the record is withdrawn
-        started(bound)
-        await stop.wait()
+        servicer = InferenceServicer(completions, catalog, running, metrics)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, server.grpc_server)
+        yield
+
+
+@asynccontextmanager
+async def _control(
+    config: GatewayConfig, server: RpcServer, store: Store, facts: Facts, verifier: LoaderVerifier
+) -> AsyncIterator[None]:
+    """ControlService on the server."""
+    async with StatusViews(
+        store, targets=facts.targets, serving=facts.serving, loaders=facts.loaders, engines=facts.engines
+    ) as views:
+        control = Control(store, verifier.verify, views.last_revision)
+        servicer = ControlServicer(control, views, config.process_id)
+        control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)
+        yield

@@ -15,7 +15,7 @@ FLOATS: Final = (DType.FP32, DType.BF16, DType.FP16)  # what weights may be stor
 
 _STORED: Final[dict[DType, Any]] = {DType.FP32: np.float32, DType.FP16: np.float16, DType.BF16: np.uint16}
 _PRECISION_BITS: Final = {DType.FP32: 24, DType.BF16: 8, DType.FP16: 11}
-_LEAST: Final = {DType.FP32: 0.0, DType.BF16: 0.0, DType.FP16: 2.0**-25}  # half the least subnormal
+_LEAST: Final = {DType.FP32: 0.0, DType.BF16: 2.0**-134, DType.FP16: 2.0**-25}  # half the least subnormal
 
 
 def to_float32(piece: Buffer, dtype: DType) -> npt.NDArray[np.float32]:

@@ -12,28 +12,14 @@ import structlog
 
 from services.common.errors import AlreadyExists, Cancelled
 from services.common.ids import TicketId
+from services.common.recent_ids import RecentIds
 from services.scheduler.admission import Admission, Grant, Refusal
 from services.scheduler.request import TicketRequest
 
-MAX_TOMBSTONES: Final = 4096
+_MOST_RELEASED: Final = 4096
+_RELEASED_S: Final = 60.0  # how far a release may overtake its question
 
 log = structlog.get_logger()
-
-
-class Tombstones:
-    """The latest ids that were released before anybody asked for them."""
-
-    def __init__(self, most: int = MAX_TOMBSTONES) -> None:
-        self._ids: dict[TicketId, None] = {}
-        self._most = most
-
-    def __contains__(self, ticket_id: TicketId) -> bool:
-        return ticket_id in self._ids
-
-    def add(self, ticket_id: TicketId) -> None:
-        self._ids[ticket_id] = None
-        if len(self._ids) > self._most:
-            del self._ids[next(iter(self._ids))]
 
 
 class TicketDesk:
@@ -49,7 +35,7 @@ class TicketDesk:
         self._clock = clock
         self._turns: dict[TicketRequest, asyncio.Future[Grant]] = {}
         self._waiting: dict[TicketId, TicketRequest] = {}
-        self._released = Tombstones()
+        self._released = RecentIds[TicketId](_MOST_RELEASED, _RELEASED_S)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns: int | None = None
 
@@ -82,7 +68,7 @@ class TicketDesk:
         """
         if request.ticket_id in self._waiting or self.admission.fleet.knows(request.ticket_id):
             raise AlreadyExists("a ticket of that id exists; give every ticket its own id")
-        if request.ticket_id in self._released:
+        if self._released.holds(request.ticket_id, self._clock() / 1e9):
             raise _released_early()
         grant = self.admission.admit(request, self._clock())
         if grant is None:
@@ -102,7 +88,7 @@ class TicketDesk:
                 self._turns[request].set_exception(_released_early())
                 self.settle()
         elif not self.admission.fleet.knows(ticket_id):
-            self._released.add(ticket_id)
+            self._released.add(ticket_id, self._clock() / 1e9)
 
     def settle(self, *, engines_changed: bool = False) -> None:
         """Gives everyone their due after something has changed."""

@@ -59,9 +59,8 @@ async def kill_each(system: Fleet, role: str, answers: Answers) -> str:
     async with load(system, answers, per_gateway=PER_GATEWAY) as running:
         for number in range(ROUNDS):
             recoveries.append(await kill(system, running, victims[number % len(victims)], answers))
-    assert ROUNDS == sum(1 for _ in iter(lambda: drained(system.deaths), None)), (
-        "nothing dies but what is killed"
-    )
+    assert ROUNDS == system.deaths.qsize(), "nothing dies but what is killed"
+    forget(system.deaths)
     assert [] == [stream for stream in running.streams if not stream.is_right(answers)]
     ended = [stream for stream in running.streams if stream.error is not None]
     return (
@@ -70,8 +69,9 @@ async def kill_each(system: Fleet, role: str, answers: Answers) -> str:
     )
 
 
-def drained(queue: asyncio.Queue[str]) -> str | None:
-    return None if queue.empty() else queue.get_nowait()
+def forget(deaths: asyncio.Queue[str]) -> None:
+    while not deaths.empty():
+        deaths.get_nowait()
 
 
 async def kill(system: Fleet, running: Load, victim: Member, answers: Answers) -> float:

@@ -188,10 +188,16 @@ def containers(fresh: Clone) -> Iterator[Line]:
     if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0:
         yield Line("3.4 docker compose", False, "not shown: no Docker engine answers; set DOCKER_HOST")
         return
-    run = fresh.run("tests/e2e/compose.sh", DOCKER_HOST=os.environ.get("DOCKER_HOST", ""))
+    run = fresh.run("tests/e2e/compose.sh", **docker())
     for verdict, seen in re.findall(r"^(ok|FAIL) +(.*)$", run.stdout, re.MULTILINE):
         yield Line("3.4 docker compose", verdict == "ok", seen)
     yield Line("3.4 docker compose, as a whole", run.returncode == 0, f"status {run.returncode}")
+
+
+def docker() -> dict[str, str]:
+    """Where the engine is, and the client's settings: its `compose` may lie in the real home directory."""
+    settings = os.environ.get("DOCKER_CONFIG") or str(Path.home() / ".docker")
+    return {"DOCKER_HOST": os.environ.get("DOCKER_HOST", ""), "DOCKER_CONFIG": settings}
 
 
 def bench(fresh: Clone) -> Iterator[Line]:

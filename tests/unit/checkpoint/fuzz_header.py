@@ -6,8 +6,12 @@ Where atheris can be installed, the code that is reached guides the changes; els
 from __future__ import annotations
 
 import importlib.util
+import resource
 import sys
 from pathlib import Path
+from typing import Final
+
+MEMORY_BYTES: Final = 2 << 30  # of addresses: a reader that asks for more has believed a header
 
 
 def guided(corpus: Path, seconds: int) -> None:
@@ -21,6 +25,7 @@ def guided(corpus: Path, seconds: int) -> None:
             str(corpus),
             f"-max_total_time={seconds}",
             "-max_len=20000",
+            "-rss_limit_mb=0",  # its measure begins with what the process that starts this one has used
             f"-artifact_prefix={corpus}-",
         ],
         target,
@@ -36,5 +41,6 @@ def blind(corpus: Path, seconds: int) -> None:
 
 
 if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     fuzz = guided if importlib.util.find_spec("atheris") else blind
     fuzz(Path(sys.argv[1]), int(sys.argv[2]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.common.checkpoint.artifact_store import read_manifest
@@ -194,6 +194,7 @@ def test_wrong_bytes_fail_even_where_nothing_is_rounded(
 
 
 @given(st.lists(st.floats(-60_000, 60_000, width=32), min_size=1), st.sampled_from(FLOATS))
+@example([1.1826959038901456e-42], DType.BF16)  # below the least subnormal
 def test_rounding_is_within_its_bound(values: list[float], dtype: DType) -> None:
     """What validation allows for is what nearest rounding does, to the last bit."""
     source = np.array(values, np.float32)

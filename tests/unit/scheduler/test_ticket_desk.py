@@ -12,7 +12,7 @@ from services.common.ids import TicketId
 from services.scheduler.admission import Admission, Grant
 from services.scheduler.engine_instance import Contact, EngineInstance
 from services.scheduler.request import TicketRequest
-from services.scheduler.ticket_desk import TicketDesk, Tombstones
+from services.scheduler.ticket_desk import TicketDesk
 from tests.unit.scheduler.builders import admission, blocks, close_all, engine, request
 
 
@@ -85,14 +85,6 @@ async def test_a_tickets_id_is_its_own(desk: TicketDesk, place: EngineInstance) 
                 await desk.obtain(request(ticket_id=taken))
         close_all(place)
         desk.settle()
-
-
-def test_tombstones_are_bounded() -> None:
-    """The latest ids are remembered, the oldest forgotten."""
-    tombstones = Tombstones(most=2)
-    for name in "abc":
-        tombstones.add(TicketId(name))
-    assert [False, True, True] == [TicketId(name) in tombstones for name in "abc"]
 
 
 async def test_a_request_that_can_never_work_does_not_wait(desk: TicketDesk, place: EngineInstance) -> None:

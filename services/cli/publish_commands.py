@@ -1,0 +1,108 @@
+"""The commands that say what is served."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli import asked_gateway
+from services.cli import publish as publishing
+from services.cli import unpublish as unpublishing
+from services.cli.console import out
+from services.cli.control_client import Order
+from services.cli.options import (
+    AddressOption,
+    ExpectedRevisionOption,
+    HomeOption,
+    JsonOption,
+    PublishedCohortOption,
+    WhoOption,
+    WhyOption,
+)
+from services.cli.traced import run_traced
+
+ReverifyOption = Annotated[
+    bool, typer.Option("--reverify", help="Replace its files in the store; verify a REJECTED artifact again.")
+]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
+]
+WaitServedOption = Annotated[
+    float, typer.Option("--wait", min=0, help="Seconds to wait until it is served; 0 does not wait.")
+]
+WaitUnloadedOption = Annotated[
+    float, typer.Option("--wait", min=0, help="Seconds to wait until no engine holds it; 0 does not wait.")
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", envvar="HALOGEN_STORE", help="Directory or file:// URL that the loaders read."),
+]
+
+
+def publish(
+    model: Annotated[str, typer.Argument(help="The name that clients will use.")],
+    artifact: Annotated[Path, typer.Argument(help="An artifact directory, made by `halogen convert`.")],
+    *,
+    cohort: PublishedCohortOption = "stable",
+    who: WhoOption = "",
+    why: WhyOption = "halogen publish",
+    expected_revision: ExpectedRevisionOption = None,
+    reverify: ReverifyOption = False,
+    once: OnceOption = False,
+    wait: WaitServedOption = 300,
+    store: StoreOption = None,
+    address: AddressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve an artifact: copy it to the store, have it verified, name it for a cohort."""
+    publishing.check_artifact(artifact)
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    gateway, folder = asked_gateway.choose(address, home), store or asked_gateway.local_store(home)
+    published = run_traced(
+        publishing.publish(
+            gateway.address,
+            order,
+            artifact,
+            folder,
+            reverify=reverify,
+            wait_s=wait,
+            once=once,
+            patience_s=gateway.patience_s,
+        )
+    )
+    if as_json:
+        out.print(json.dumps(published._asdict()), markup=False)
+    else:
+        served = "is served" if wait else "is published"
+        out.print(
+            f"revision {published.revision} of {model}@{cohort} {served}: artifact {published.artifact_id}"
+        )
+
+
+def unpublish(
+    model: Annotated[str, typer.Argument(help="The name that clients use.")],
+    *,
+    why: WhyOption,
+    cohort: PublishedCohortOption = "stable",
+    who: WhoOption = "",
+    expected_revision: ExpectedRevisionOption = None,
+    wait: WaitUnloadedOption = 300,
+    address: AddressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a model no more: new requests are refused, running ones finish, engines unload it."""
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    gateway = asked_gateway.choose(address, home)
+    revision = run_traced(
+        unpublishing.unpublish(gateway.address, order, wait_s=wait, patience_s=gateway.patience_s)
+    )
+    if as_json:
+        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)
+    else:
+        out.print(f"{model}@{cohort} is {'unloaded' if wait else 'unpublished'}: revision {revision}")
