@@ -32,8 +32,10 @@ from services.cli.options import (
     DropOptimizerStateOption,
     HomeOption,
     JsonOption,
+    LoadFormatOption,
     MaxTokensOption,
     ModelOption,
+    ModelPathOption,
     QuantPolicyOption,
     SeedOption,
     StopOption,
@@ -47,6 +49,7 @@ from services.cli.options import (
 from services.cli.traced import run_traced
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.layout import Storage
+from services.common.checkpoint.load_format import LoadFormat
 from services.common.errors import HalogenError, Unavailable
 
 app = typer.Typer(
@@ -59,12 +62,11 @@ app = typer.Typer(
 
 @app.command("up")
 def start(
+    *,
     home: HomeOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return once it answers.")] = False,
-    serve: Annotated[
-        Path | None,
-        typer.Option("--serve", help="Hugging Face or artifact directory; the demo model by default."),
-    ] = None,
+    model_path: ModelPathOption = None,
+    load_format: LoadFormatOption = LoadFormat.AUTO,
     model: Annotated[
         str | None, typer.Option("--model", help="Its name; the directory's by default.")
     ] = None,
@@ -72,7 +74,7 @@ def start(
 ) -> None:
     """Serve a model on this machine: etcd, loader, engine, scheduler and gateway."""
     place = Home.find(home)
-    plan = up.prepare(place, model, serve)
+    plan = up.prepare(place, model, model_path, load_format)
     if up.greet_running(place, plan):
         return
     if detach:

@@ -9,6 +9,7 @@ import typer
 
 from services.common.checkpoint.conversion_options import QuantPolicy, Validation
 from services.common.checkpoint.header import MAX_DIVISION
+from services.common.checkpoint.load_format import LoadFormat
 
 HomeOption = Annotated[
     Path | None,
@@ -45,6 +46,21 @@ ExpectedRevisionOption = Annotated[
 ]
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", help="Seconds until the request is given up.")
+]
+ModelPathOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--model-path",
+        "--serve",
+        help="Hugging Face directory, GGUF file or artifact to serve; the demo model by default.",
+    ),
+]
+LoadFormatOption = Annotated[
+    LoadFormat,
+    typer.Option(
+        "--load-format",
+        help="What --model-path must hold: auto takes any, and converts what is not v2.",
+    ),
 ]
 QuantPolicyOption = Annotated[
     QuantPolicy,

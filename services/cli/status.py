@@ -84,6 +84,8 @@ def _held(process: pb.ProcessStatus) -> list[str]:
     lines += [f"{failure.artifact_id[:12]} FAILED: {failure.error}" for failure in process.text_failures]
     if process.role == "scheduler":
         lines.append(f"leads, term {process.term}" if process.term else "stands by")
+    if process.reading:
+        lines.append(f"reads: {process.reading}")
     return [*lines, *filter(None, (process.placement, process.runtime_build))]
 
 

@@ -19,6 +19,7 @@ from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.run_state import Addresses
 from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
+from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.completion import Completion
 
 T = TypeVar("T")
@@ -38,21 +39,28 @@ class Plan(NamedTuple):
     artifact: Path
 
 
-def prepare(home: Home, model: str | None, source: Path | None) -> Plan:
-    """Makes ready what shall be served: the demo model, or `source` (a Hugging Face or an artifact directory).
+def prepare(home: Home, model: str | None, source: Path | None, load_format: LoadFormat) -> Plan:
+    """Makes ready what shall be served: the demo model, or `source`.
+
+    Args:
+        home: The local system.
+        model: The name to serve `source` under; None for that of its directory.
+        source: A Hugging Face directory, a GGUF file or an artifact.
+        load_format: What `source` must be.
 
     Raises:
         CommandError: Something is missing; the line says what to do.
+        HalogenError: `source` is not there, holds no model, or one of another format.
     """
     if importlib.util.find_spec("torch") is None:
         raise CommandError("the engine needs PyTorch: pip install 'halogen-serve[engine]'")
+    if source is None and load_format is not LoadFormat.AUTO:
+        raise CommandError("--load-format says what --model-path must be; give that too")
     home.make()
     if source is None:
         return Plan(demo.MODEL, demo.ensure(home.models).artifact)
-    if not source.is_dir():
-        raise CommandError(f"{source} is no directory; give a Hugging Face directory or a converted artifact")
-    name = model or source.name.lower()
-    if (source / "manifest.json").exists():
+    name = model or (source if source.is_dir() else source.with_suffix("")).name.lower()
+    if check_format(source, load_format) is LoadFormat.V2:
         return Plan(name, source)
     artifact = home.models / name
     with byte_progress() as progress:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -37,6 +38,7 @@ class Identity:
     address: str
     http_address: str
     host: str
+    boot_id: str
     start_time: str  # RFC 3339, UTC
 
     @classmethod
@@ -51,8 +53,15 @@ class Identity:
             address=config.advertise or str(_reached(bound)),
             http_address=str(_reached(http)),
             host=socket.gethostname(),
+            boot_id=boot_id(),
             start_time=dt.datetime.now(dt.UTC).isoformat(),
         )
+
+
+def boot_id() -> str:
+    """Which running kernel this is: the same in all containers of a host; the host's name where it has no id."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="ascii").strip() if path.is_file() else socket.gethostname()
 
 
 def _reached(bound: Address) -> Address:

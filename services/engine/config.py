@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from pydantic import Field, field_validator
 
 from services.common.config import CommaSeparated, HostPort, ProcessConfig
+from services.common.memory_guard import DEFAULT_RATIO
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
 from services.engine.engine import STEP_TIMEOUT_S
@@ -36,6 +37,13 @@ class EngineConfig(ProcessConfig):
         min(_DEFAULT_ARENA_BYTES, memory_bytes() // _MEMORY_SHARE),
         ge=1,
         description="memory for keys and values; 1 GiB or a quarter of the memory when not given",
+    )
+    memory_guard_ratio: float = Field(
+        DEFAULT_RATIO,
+        gt=0,
+        le=1,
+        description="copies of weights are refused that would take more than this part of the memory of the "
+        "control group or host",
     )
     threads: int = Field(
         usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"

@@ -16,11 +16,12 @@ from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
+from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
 from services.engine.mapping import map_file, populate
 from services.engine.model.graph_check import build_of, check_graph
-from services.engine.model.weights import DTypeChoice, bind, stored_dtype
+from services.engine.model.weights import DTypeChoice, bind, copied_bytes, stored_dtype
 from services.engine.ragged import Ragged
 
 log = structlog.get_logger()
@@ -34,12 +35,14 @@ class PreparedArtifact:
         weights: Where to map the weights.
         identity: Hex sha256 that their header must have.
         config: The bytes of config.json.
+        lazy_bytes: How many, at the file's end, stay on the disk until they are used.
     """
 
     artifact_id: ArtifactId
     weights: Path
     identity: str
     config: bytes
+    lazy_bytes: int = 0
 
 
 class ModelOnArena:
@@ -68,12 +71,17 @@ class ModelOnArena:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoading:
-    """How this engine loads models: the choices that are the same for all of them."""
+    """How this engine loads models: the choices that are the same for all of them.
+
+    Attributes:
+        guard: Asked before weights are copied; those that are used in place take no memory but the loader's.
+    """
 
     arena: Arena
     kernels: Kernels
     dtype: DTypeChoice
     max_model_len: int
+    guard: MemoryGuard = UNGUARDED
 
     def load(self, prepared: PreparedArtifact) -> ModelOnArena:
         """Maps and binds the weights; takes as long as their pages take to become resident.
@@ -83,12 +91,15 @@ class ModelLoading:
             PreconditionFailed: What was built is not the model that the file describes.
             Unsupported: It is a model that this engine does not compute.
             Unavailable: The file is gone.
+            Overloaded: They would have to be copied, and memory would be short.
         """
         mapped = map_file(prepared.weights)
         header = _read_header(mapped)
         if header.identity != prepared.identity:
             raise CorruptData("the mapped weights are not those that the loader verified; prepare them again")
-        populate(mapped)
+        if copied := copied_bytes(header, self.dtype):
+            self.guard.check(copied)
+        populate(mapped[: max(0, mapped.numel() - prepared.lazy_bytes)])
         architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
         weights = bind(mapped, header, architecture, self.dtype)
         limit = min(self.max_model_len or math.inf, architecture.max_position_embeddings)

@@ -50,6 +50,7 @@ class LoaderClient:
             artifact_id=artifact_id,
             weights=Path(weights.mapped_path),
             identity=weights.identity,
+            lazy_bytes=weights.lazy_bytes,
             config=config,
         )
 

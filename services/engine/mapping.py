@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
 import weakref
@@ -26,8 +28,9 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 def map_file(path: Path) -> torch.Tensor:
     """The file's bytes, [size] of uint8, shared with everybody who maps it; a write is a SIGSEGV.
 
-    It is unmapped when the last tensor over it is gone. Python's own mmap will not do: torch warns of every
-    buffer that it cannot write to.
+    It is unmapped when the last tensor over it is gone. Until then a shared lock shows that it is in use: its
+    loader leaves it where it is when room is short, because to unlink it would free nothing. Python's own mmap will
+    not do: torch warns of every buffer that it cannot write to.
 
     Raises:
         Unavailable: The file is not there (any more), or is empty.
@@ -40,6 +43,8 @@ def map_file(path: Path) -> torch.Tensor:
         size = os.fstat(descriptor).st_size
         if size == 0:
             raise Unavailable("prepared weights are empty; ask the loader again", retry_after_s=1)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the mapping keeps it
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     finally:
         os.close(descriptor)

@@ -13,7 +13,9 @@ import torch
 
 from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
+from services.common.host_memory import HostMemory
 from services.common.lifecycle import Stop
+from services.common.memory_guard import MemoryGuard
 from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started
@@ -65,7 +67,11 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         check_every_step=config.check_every_step,
     )
     loading = ModelLoading(
-        arena=arena, kernels=kernels, dtype=config.dtype, max_model_len=config.max_model_len
+        arena=arena,
+        kernels=kernels,
+        dtype=config.dtype,
+        max_model_len=config.max_model_len,
+        guard=MemoryGuard(config.memory_guard_ratio, HostMemory().bounds),
     )
     async with engine, connect(str(config.loader)) as channel:
         room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))

@@ -132,6 +132,7 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
         generations=_generations(record) if isinstance(record, EngineRecord) else (),
         artifact_ids=getattr(record, "artifact_ids", ()),
         placement=getattr(record, "placement", ""),
+        reading=getattr(record, "reading", ""),
         http_address=record.http_address,
         term=getattr(record, "term", 0),
         text_failures=[

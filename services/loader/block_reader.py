@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 from services.common.checkpoint.digest import block_digest, split_blocks
 from services.common.checkpoint.header import Header
 from services.common.errors import Cancelled
+from services.loader.pace import FULL_SPEED, Pace
 from services.loader.sink import Sink
-
-_NOT_DIRECT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
-
-
-def open_direct(path: Path) -> int:
-    """A descriptor that bypasses the page cache; raises OSError where the file system has no such thing."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+from services.loader.weight_file import Opener, ReadMode, WeightFile, open_direct
 
 
 class BlockReader:
@@ -32,17 +23,31 @@ class BlockReader:
         header: Its header, already verified.
         threads: How many blocks are read at a time.
         opener: Opens for direct reads.
+        asked: The one mode that is wanted; None for the best that works.
+        pace: Asked before every block.
+
+    Attributes:
+        mode: How the last `read_into` read.
+        refusal: Why it did not read directly; empty when it did.
     """
 
     def __init__(
-        self, path: Path, header: Header, threads: int, opener: Callable[[Path], int] = open_direct
+        self,
+        path: Path,
+        header: Header,
+        threads: int,
+        opener: Opener = open_direct,
+        *,
+        asked: ReadMode | None = None,
+        pace: Pace = FULL_SPEED,
     ) -> None:
         self._path = path
         self._header = header
         self._threads = threads
-        self._opener = opener
+        self._opener, self._asked = opener, asked
+        self._pace = pace
         self._failed = threading.Event()
-        self.is_direct = False
+        self.mode, self.refusal = ReadMode.DIRECT, ""
 
     def read_into(self, sink: Sink, progress: Callable[[int], None], stop: threading.Event) -> None:
         """Reads and verifies every block.
@@ -55,6 +60,7 @@ class BlockReader:
         Raises:
             CorruptData: A block does not match its digest; names the file and the block.
             Cancelled: `stop` was set.
+            PreconditionFailed: The mode that is asked for cannot be had.
         """
         blocks = iter(
             list(enumerate(split_blocks(self._header.data_bytes)))
@@ -62,14 +68,18 @@ class BlockReader:
 
         def work() -> None:
             for index, (begin, end) in blocks:
+                self._pace.before(end - begin, stop)
                 if stop.is_set() or self._failed.is_set():
                     return
                 self._read_block(index, self._header.data_offset + begin, end - begin, sink)
                 progress(end - begin)
 
-        with self._opened(), ThreadPoolExecutor(self._threads, "halogen-read") as pool:
-            for future in [pool.submit(self._guarded, work) for _ in range(self._threads)]:
-                future.result()
+        probed_at = self._header.data_offset
+        with WeightFile.open(self._path, probed_at, self._asked, self._opener) as self._file:
+            self.mode, self.refusal = self._file.mode, self._file.refusal
+            with ThreadPoolExecutor(self._threads, "halogen-read") as pool:
+                for future in [pool.submit(self._guarded, work) for _ in range(self._threads)]:
+                    future.result()
         if stop.is_set():
             raise Cancelled("the read was called off")
 
@@ -79,20 +89,6 @@ class BlockReader:
         except BaseException:
             self._failed.set()  # the other threads need not read on
             raise
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[None]:
-        with contextlib.ExitStack() as scope:
-            self._buffered = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            scope.callback(os.close, self._buffered)
-            try:
-                self._direct = self._opener(self._path)
-            except OSError:
-                self._direct, self.is_direct = self._buffered, False
-            else:
-                scope.callback(os.close, self._direct)
-                self.is_direct = True
-            yield
 
     def _read_block(self, index: int, offset: int, length: int, sink: Sink) -> None:
         with sink.window(offset, offset + length) as block:
@@ -104,17 +100,7 @@ class BlockReader:
         done_bytes = 0
         while done_bytes < len(block):
             with block[done_bytes:] as rest:
-                count = self._read(rest, offset + done_bytes)
+                count = self._file.read(rest, offset + done_bytes)
             if count == 0:
                 raise self._header.block_mismatch(index, "is cut off: the file ends inside it")
             done_bytes += count
-
-    def _read(self, window: memoryview, offset: int) -> int:
-        """One read, direct if the system takes it so: after a short read the rest may not be aligned."""
-        if self.is_direct:
-            try:
-                return os.preadv(self._direct, [window], offset)
-            except OSError as failure:
-                if failure.errno not in _NOT_DIRECT:
-                    raise
-        return os.preadv(self._buffered, [window], offset)

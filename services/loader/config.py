@@ -9,9 +9,12 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.config import ProcessConfig
-from services.common.errors import InvalidRequest
+from services.common.errors import HalogenError, InvalidRequest
+from services.common.memory_guard import DEFAULT_RATIO
 from services.loader.place import PlaceKind
+from services.loader.weight_file import ReadMode
 
 
 def default_cache_dir() -> Path:
@@ -34,9 +37,42 @@ class LoaderConfig(ProcessConfig):
     cache_dir: Path = Field(
         default_factory=default_cache_dir, description="directory for weights as ordinary files"
     )
-    read_threads: int = Field(4, ge=1, le=64, description="4 MiB blocks read at a time")
+    load_thread_num: int = Field(4, ge=1, le=64, description="4 MiB blocks read at a time")
+    read_mode: Literal["auto", "direct", "buffered", "mmap"] = Field(
+        "auto",
+        description="how weights are read: auto probes for direct reads and else takes buffered ones; mmap, never "
+        "chosen by itself, copies nothing: engines map the store's own file",
+    )
+    mmap_threshold: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="with read_mode mmap, the share of the weights that is mapped lazily, read when first used",
+    )
+    live_load_bytes_per_s: int = Field(
+        1 << 30,
+        ge=0,
+        description="most bytes read per second, at idle I/O priority, while engines of this host serve; 0 is no "
+        "bound; with no engine serving, reads go at full speed",
+    )
+    model_path: Path | None = Field(
+        None,
+        description="artifact, Hugging Face directory or GGUF file that is brought into the store and into memory "
+        "at the start",
+    )
+    load_format: Literal["auto", "v2", "safetensors", "pt", "gguf"] = Field(
+        "auto",
+        description="what model_path must hold: auto takes any and converts it to v2 where it is not; v2, "
+        "safetensors, pt or gguf refuse to start with another",
+    )
     keep_s: float = Field(
         300.0, ge=0, description="seconds that weights stay for certain after they were asked for"
+    )
+    memory_guard_ratio: float = Field(
+        DEFAULT_RATIO,
+        gt=0,
+        le=1,
+        description="a load is refused that would take more than this part of the memory of the control group or host",
     )
     convert_root: Path | None = Field(
         None, description="directory whose subdirectories may be converted by request; none when absent"
@@ -52,11 +88,43 @@ class LoaderConfig(ProcessConfig):
             raise ValueError(fault.message) from None
         return value
 
+    @field_validator("model_path")
+    @classmethod
+    def _make_absolute(cls, value: Path | None) -> Path | None:
+        return value and value.absolute()
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.model_path is not None:
+            try:
+                check_format(self.model_path, self.asked_format)
+            except HalogenError as fault:
+                raise ValueError(fault.message) from None
+        elif self.load_format != "auto":
+            raise ValueError("load_format needs model_path: the model that must be of that format")
+        return self
+
+    @model_validator(mode="after")
+    def _check_mode(self) -> Self:
+        if self.asked_mode is ReadMode.MMAP and self.only_place not in {None, PlaceKind.FILE}:
+            raise ValueError("read_mode mmap leaves weights in the store; leave place out")
+        return self
+
     @model_validator(mode="after")
     def _check_place(self) -> Self:
         if self.only_place is PlaceKind.TMPFS and self.weights_dir is None:
             raise ValueError("place tmpfs needs weights_dir: the directory of the tmpfs")
         return self
+
+    @property
+    def asked_format(self) -> LoadFormat:
+        """What `model_path` must hold."""
+        return LoadFormat(self.load_format)
+
+    @property
+    def asked_mode(self) -> ReadMode | None:
+        """The one way of reading that is wanted, or None for the best that works."""
+        return None if self.read_mode == "auto" else ReadMode(self.read_mode)
 
     @property
     def only_place(self) -> PlaceKind | None:

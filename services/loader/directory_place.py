@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from services.loader.memory import available_bytes
+from services.common.memory_guard import Bound
 from services.loader.mounts import mount_of, read_mounts
 from services.loader.place import Holding, PlaceKind
 from services.loader.shared_directory import HeldFile, SharedDirectory, UnfinishedFile
@@ -25,6 +25,7 @@ class FileSlot:
     def allocate(self, allocate: Callable[[int, int, int], None]) -> None:
         """Takes the room now: a write into a hole would later die of SIGBUS instead of saying ENOSPC."""
         try:
+            _check_size(self.descriptor, self.size_bytes)
             allocate(self.descriptor, 0, self.size_bytes)
         except OSError:
             self.discard()
@@ -44,7 +45,6 @@ class DirectoryPlace:
         kind: TMPFS and DEV_SHM must lie in memory; FILE may lie anywhere.
         directory: Its parent exists, except for FILE, where it is made.
         allocate: posix_fallocate, or a test's.
-        available: Bytes of memory that may be taken.
     """
 
     def __init__(
@@ -52,19 +52,15 @@ class DirectoryPlace:
         kind: PlaceKind,
         directory: Path,
         allocate: Callable[[int, int, int], None] = os.posix_fallocate,
-        available: Callable[[], int] = available_bytes,
     ) -> None:
         self.kind = kind
         self.directory = directory
         self._allocate = allocate
-        self._available = available
         self._shared: SharedDirectory | None = None
 
     def reserve(self, name: str, size_bytes: int) -> FileSlot:
         """Room for a file, as `Place.reserve` says."""
         shared = self.shared(make=True)
-        if self.kind.is_memory:
-            check_available(size_bytes, self._available())
         slot = FileSlot(self.kind, shared.create(name), size_bytes)
         slot.allocate(self._allocate)
         return slot
@@ -105,7 +101,11 @@ def file_holding(kind: PlaceKind, held: HeldFile) -> Holding:
     )
 
 
-def check_available(size_bytes: int, available: int) -> None:
-    """Raises OSError unless so much memory can be had."""
-    if size_bytes > available:
-        raise OSError(errno.ENOMEM, f"{size_bytes} bytes asked for, {available} bytes of memory available")
+def _check_size(descriptor: int, need_bytes: int) -> None:
+    """Raises OSError, with the arithmetic, unless the file system is large enough; a tmpfs may have no size."""
+    found = os.fstatvfs(descriptor)
+    if found.f_blocks:
+        held_bytes = (found.f_blocks - found.f_bavail) * found.f_frsize
+        bound = Bound("its file system", found.f_blocks * found.f_frsize, held_bytes)
+        if refusal := bound.refusal(need_bytes, ratio=1):
+            raise OSError(errno.ENOSPC, refusal)

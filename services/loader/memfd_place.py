@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
 from typing import Final
 
-from services.loader.directory_place import check_available
-from services.loader.memory import available_bytes
 from services.loader.place import Holding, PlaceKind
 from services.loader.shared_directory import SharedDirectory
 
@@ -47,20 +44,12 @@ class MemfdSlot:
 
 
 class MemfdPlace:
-    """Anonymous memory; goes with the last process that holds or maps it.
-
-    Args:
-        available: Bytes of memory that may be taken.
-    """
+    """Anonymous memory; goes with the last process that holds or maps it."""
 
     kind = PlaceKind.MEMFD
 
-    def __init__(self, available: Callable[[], int] = available_bytes) -> None:
-        self._available = available
-
     def reserve(self, name: str, size_bytes: int) -> MemfdSlot:
         """Room for a file, as `Place.reserve` says."""
-        check_available(size_bytes, self._available())
         return MemfdSlot(name, size_bytes)
 
     def shared(self, *, make: bool) -> SharedDirectory | None:  # noqa: ARG002  # the place's signature

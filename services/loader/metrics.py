@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from services.common.metrics import PREFIX, REQUEST_S, LiveMetrics, Readings
+from services.loader.reading import ReadReport
 from services.loader.residents import Prepared
+from services.loader.traffic import Traffic
 
 
 class Stage(enum.StrEnum):
@@ -63,13 +65,24 @@ class LoaderMetrics:
         self._loads.labels(outcome).inc()
 
 
-def export_live(registry: CollectorRegistry, residents: Iterable[Prepared]) -> None:
-    """Makes what lies in memory part of `registry`; `residents` is read at every scrape."""
+def export_live(
+    registry: CollectorRegistry, residents: Iterable[Prepared], report: ReadReport, traffic: Traffic
+) -> None:
+    """Makes what lies in memory, and how it is read, part of `registry`; all are read at every scrape."""
     live = LiveMetrics(registry)
     live.gauges(
         "resident_bytes", "Bytes of weights that are kept, by place.", ("place",), lambda: _bytes(residents)
     )
     live.gauge("resident_artifacts", "Artifacts that are kept.", lambda: sum(1 for _ in residents))
+    live.gauges(
+        "read_mode",
+        "1 for the way in which weights were last read: direct, buffered or mmap.",
+        ("mode",),
+        lambda: {(report.mode.value,): 1} if report.mode else {},
+    )
+    live.gauge(
+        "live_traffic", "1 while engines of this host serve and reads hold back.", lambda: traffic.is_live
+    )
 
 
 def _bytes(residents: Iterable[Prepared]) -> Readings:

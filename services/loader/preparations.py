@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,38 +12,34 @@ from typing import Self
 
 import structlog
 
-from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
-from services.common.checkpoint.header import Header
-from services.common.checkpoint.verified_artifact import read_header, verify_small_files
-from services.common.errors import CorruptData, HalogenError, InternalError
+from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.errors import HalogenError, InternalError
 from services.common.ids import ArtifactId
-from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
-from services.common.telemetry.tracing import span
-from services.loader.adoption import Adopted, Adoption
+from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.loader.commons import Commons
 from services.loader.flight import Done, Flight
-from services.loader.metrics import LoaderMetrics, Stage
-from services.loader.place import Holding, Place
-from services.loader.reservation import Reservation
+from services.loader.loads import Loads
+from services.loader.metrics import LoaderMetrics
+from services.loader.place import Place
+from services.loader.reading import Reading, ReadReport
 from services.loader.residents import Prepared, Residents
 from services.loader.room import Room
-from services.loader.stoppable import run_stoppable
-from services.loader.weight_load import WeightLoad
 
 log = structlog.get_logger()
 
 
 class Preparations:
-    """Single flight per artifact, among the loaders of this host too; one read at a time.
+    """Single flight per artifact, among the loaders of this host too.
 
     A scope: it takes over what loaders that are gone have left, and leaves nothing that no other loader counts on.
 
     Args:
         store: Where artifacts lie.
         places: Where weights may go, best first.
-        threads: How many blocks are read at a time.
+        reading: How weights are read.
         keep_s: How long an artifact stays in memory for certain after somebody asked for it.
         metrics: Told of every load.
+        guard: Bounds the memory that weights may take.
         clock_s: Monotonic seconds.
     """
 
@@ -53,25 +48,24 @@ class Preparations:
         store: ArtifactStore,
         places: Sequence[Place],
         *,
-        threads: int,
+        reading: Reading,
         keep_s: float,
         metrics: LoaderMetrics,
+        guard: MemoryGuard = UNGUARDED,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
         self._places = tuple(places)
-        self._threads = threads
         self._metrics = metrics
         self._clock_s = clock_s
         self._flights: dict[ArtifactId, Flight[Prepared]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
-        self._disk = asyncio.Lock()  # two reads at a time would only slow each other down
         self._residents = Residents(keep_s)
-        self._room = Room(self._places, self._residents, self._drop, clock_s)
         self._commons = Commons(self._places)
+        room = Room(self._places, self._residents, self._drop, guard, clock_s)
+        self._loads = Loads(store, self._commons, room, reading, metrics)
         self._rest_timer: asyncio.TimerHandle | None = None
-        self.changed = asyncio.Event()  # set when artifact_ids or placement may have changed
+        self.changed = asyncio.Event()  # set when artifact_ids, placement or report may have changed
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -108,7 +102,12 @@ class Preparations:
     @property
     def placement(self) -> str:
         """Where weights last went and why, for people."""
-        return self._room.placement
+        return self._loads.placement
+
+    @property
+    def report(self) -> ReadReport:
+        """How weights were last read."""
+        return self._loads.report
 
     async def prepare(self, artifact_id: ArtifactId) -> AsyncGenerator[Done | Prepared, None]:
         """Yields progress, then the prepared artifact; at once when it is there already.
@@ -159,7 +158,7 @@ class Preparations:
     async def _fly(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> None:
         outcome = "cancelled"
         try:
-            prepared = await self._load(artifact_id, flight)
+            prepared = await self._loads.load(artifact_id, flight)
             self._residents.add(prepared, self._clock_s())
             self._let_rest()
             flight.finish(prepared)
@@ -180,66 +179,3 @@ class Preparations:
             del self._flights[artifact_id]
             self._commons.drop(artifact_id)
             self.changed.set()
-
-    async def _load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
-        with self._metrics.stage(Stage.VERIFY):
-            stored = await asyncio.to_thread(self._store.open, artifact_id)
-            told: dict[str, str | int] = {ARTIFACT_ID: artifact_id, SIZE_BYTES: stored.manifest.total_bytes}
-            flight.expect(stored.manifest.total_bytes)
-            with span("verify", told):
-                flight.advance(await asyncio.to_thread(verify_small_files, stored))
-                header = await asyncio.to_thread(read_header, stored)
-        async with self._commons.turn(artifact_id), self._disk:
-            if adopted := await self._adopt(artifact_id, header):
-                flight.advance(header.file_bytes)
-                return _prepared(stored, header, *adopted)
-            log.info("checkpoint_start", artifact_id=artifact_id, size_bytes=stored.manifest.total_bytes)
-            with self._metrics.stage(Stage.PLACE):
-                reservation = await self._room.reserve(artifact_id, header.file_bytes)
-            with self._metrics.stage(Stage.FETCH), span("read", told):
-                return await self._fill(stored, header, reservation, flight)
-
-    async def _adopt(self, artifact_id: ArtifactId, header: Header) -> Adopted | None:
-        """The file that is there already, if there is one and it is sound."""
-        holding = self._commons.find(artifact_id)
-        if holding is None:
-            return None
-        adoption = Adoption(header, holding)
-        try:
-            with self._metrics.stage(Stage.ADOPT):
-                adopted = await run_stoppable(
-                    lambda stop: adoption.run(self._threads, stop), lambda adopted: adopted.holding.let_go()
-                )
-        except CorruptData as fault:
-            log.warning("adoption_refused", artifact_id=artifact_id, place=holding.kind, error=str(fault))
-            return None
-        log.info("checkpoint_adopted", artifact_id=artifact_id, place=holding.kind)
-        return adopted
-
-    async def _fill(
-        self, stored: StoredArtifact, header: Header, reservation: Reservation, flight: Flight[Prepared]
-    ) -> Prepared:
-        loop = asyncio.get_running_loop()
-
-        def told(by_bytes: int) -> None:
-            flight.advance(by_bytes)
-            self._metrics.read(by_bytes)
-
-        def load(stop: threading.Event) -> Prepared:
-            def advance(by_bytes: int) -> None:
-                loop.call_soon_threadsafe(told, by_bytes)
-
-            holding = WeightLoad(stored, header, reservation).run(self._threads, advance, stop)
-            return _prepared(stored, header, holding, reservation.huge_pages)
-
-        return await run_stoppable(load, lambda prepared: prepared.holding.release())
-
-
-def _prepared(stored: StoredArtifact, header: Header, holding: Holding, huge_pages: bool) -> Prepared:
-    return Prepared(
-        artifact_id=stored.manifest.id,
-        path=stored.manifest.weights.path,
-        identity=header.identity,
-        holding=holding,
-        huge_pages=huge_pages,
-    )

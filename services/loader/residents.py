@@ -19,6 +19,7 @@ class Prepared:
     Attributes:
         identity: Of its weights: hex sha256 over header and digest table.
         path: Of its weights, within the artifact.
+        lazy_bytes: How many, at the file's end, engines leave on the disk until they are used.
     """
 
     artifact_id: ArtifactId
@@ -26,6 +27,7 @@ class Prepared:
     identity: str
     holding: Holding
     huge_pages: bool
+    lazy_bytes: int = 0
 
 
 @dataclasses.dataclass(slots=True)

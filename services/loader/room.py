@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -9,6 +10,7 @@ import structlog
 
 from services.common.errors import Overloaded
 from services.common.ids import ArtifactId
+from services.common.memory_guard import MemoryGuard, guarded
 from services.loader.place import Place, PlaceKind
 from services.loader.places import HUGE_PAGE_REMEDIES
 from services.loader.reservation import Reservation
@@ -25,6 +27,7 @@ class Room:
         places: Best first.
         residents: Who may have to go.
         evict: Makes one of them go.
+        guard: Bounds the memory that all of them may take.
         clock_s: Monotonic seconds.
     """
 
@@ -33,11 +36,13 @@ class Room:
         places: Sequence[Place],
         residents: Residents,
         evict: Callable[[Prepared], None],
+        guard: MemoryGuard,
         clock_s: Callable[[], float],
     ) -> None:
         self._places = tuple(places)
         self._residents = residents
         self._evict = evict
+        self._guard = guard
         self._clock_s = clock_s
         self.placement = f"to be tried: {', '.join(place.kind for place in self._places)}"
 
@@ -45,8 +50,10 @@ class Room:
         """Takes the room, pages and all.
 
         Raises:
-            Overloaded: No place has it; the message says what each answered and who holds what.
+            Overloaded: Memory would be short; the message has the arithmetic. Or no place has room; it says what
+                each answered and who holds what.
         """
+        await self._check_memory(size_bytes)
         refusals: list[str] = []
         for place in self._places:
             try:
@@ -62,15 +69,31 @@ class Room:
             retry_after_s=10.0,
         )
 
+    async def _check_memory(self, need_bytes: int) -> None:
+        """Raises Overloaded unless the guard lets so much be taken, now or once what is idle is gone.
+
+        A file that lies on a disk takes none: the kernel drops its pages when it needs them.
+        """
+        in_memory = [place for place in self._places if place.kind.is_memory]
+        while in_memory and (refusal := await asyncio.to_thread(self._guard.refusal, need_bytes)):
+            if not any(self._evict_from(place) for place in in_memory):
+                raise guarded(refusal)
+
     async def _reserve_in(self, place: Place, artifact_id: ArtifactId, size_bytes: int) -> Reservation:
         while True:
             try:
                 return await self._take(place, artifact_id, size_bytes)
             except OSError:
-                evicted = self._evict_own(place.kind) or _evict_any(place)
-                if evicted is None:
+                if not self._evict_from(place):
                     raise
-                log.info("checkpoint_evicted", artifact_id=evicted, place=place.kind)
+
+    def _evict_from(self, place: Place) -> bool:
+        """Makes one file go that nobody counts on; whether there was one."""
+        evicted = self._evict_own(place.kind) or _evict_any(place)
+        if evicted is None:
+            return False
+        log.info("checkpoint_evicted", artifact_id=evicted, place=place.kind)
+        return True
 
     def _evict_own(self, kind: PlaceKind) -> ArtifactId | None:
         victim = self._residents.victim(kind, self._clock_s())
@@ -101,12 +124,15 @@ class Room:
 
 
 def _evict_any(place: Place) -> str | None:
-    """Takes the place of what no loader counts on: another's that rests, or a dead one's."""
+    """Takes the place of what no loader counts on: another's that rests, or a dead one's, finished or not."""
     try:
         shared = place.shared(make=False)
     except OSError:
         return None
-    return shared.evict() if shared else None
+    if shared is None:
+        return None
+    shared.sweep()
+    return shared.evict()
 
 
 def _describe(reservation: Reservation, refusals: list[str]) -> str:

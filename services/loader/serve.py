@@ -6,28 +6,35 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from halogen.v1.loader_pb2_grpc import add_LoaderServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.host_memory import HostMemory
 from services.common.lifecycle import Stop
+from services.common.memory_guard import MemoryGuard
 from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
-from services.common.process import Identity, Started
+from services.common.process import Identity, Started, boot_id
 from services.common.registry import keys
-from services.common.registry.records import LoaderRecord
+from services.common.registry.records import EngineRecord, LoaderRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
+from services.common.registry.view import View
 from services.common.rpc.server import RpcServer
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
+from services.loader.model_path import bring_in
+from services.loader.pace import GentlePace
 from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.preparations import Preparations
+from services.loader.reading import Reading
 from services.loader.servicer import LoaderServicer
+from services.loader.traffic import Traffic
 
 SERVICE: Final = "halogen.v1.LoaderService"
 
@@ -43,21 +50,30 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     server = RpcServer([SERVICE], config.slow_reader_s)
     registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
     metrics = LoaderMetrics(registry)
+    traffic = Traffic(boot_id())
     async with (
         Probes(config.http_listen, server.readiness, registry) as http,
         Preparations(
-            artifacts, places, threads=config.read_threads, keep_s=config.keep_s, metrics=metrics
+            artifacts,
+            places,
+            reading=_reading(config, traffic),
+            keep_s=config.keep_s,
+            metrics=metrics,
+            guard=MemoryGuard(config.memory_guard_ratio, HostMemory().bounds),
         ) as preparations,
     ):
-        export_live(registry, preparations.residents)
+        export_live(registry, preparations.residents, preparations.report, traffic)
         servicer = LoaderServicer(artifacts, preparations, Conversions(artifacts, config.convert_root))
         add_LoaderServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
         try:
             await _tell_readiness(artifacts, server)
             async with (
+                View(store, keys.ENGINES, EngineRecord) as engines,
+                background(traffic.follow(engines)),
                 _registered(config, store, Identity.of(config, bound, http.bound), preparations),
                 background(_watch_store(artifacts, server, config.store_check_s)),
+                background(_begin(config, artifacts, preparations)),
             ):
                 started(bound)
                 await stop.wait()
@@ -66,19 +82,33 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
             await asyncio.shield(server.stop(config.drain_s, config.grace_s))
 
 
+def _reading(config: LoaderConfig, traffic: Traffic) -> Reading:
+    return Reading(
+        threads=config.load_thread_num,
+        asked=config.asked_mode,
+        lazy_share=config.mmap_threshold,
+        pace=GentlePace(lambda: traffic.is_live, config.live_load_bytes_per_s),
+    )
+
+
+async def _begin(config: LoaderConfig, artifacts: ArtifactStore, preparations: Preparations) -> None:
+    """Brings in the model that the loader was started with, if it was; a failure ends the loader."""
+    if config.model_path is not None:
+        await bring_in(config.model_path, config.asked_format, artifacts, preparations)
+
+
 @contextlib.asynccontextmanager
 async def _registered(
     config: LoaderConfig, store: Store, identity: Identity, preparations: Preparations
 ) -> AsyncIterator[None]:
     """Keeps loaders/{id} telling what this loader holds."""
-    record = LoaderRecord(**dataclasses.asdict(identity), placement=preparations.placement)
+    record = LoaderRecord(**dataclasses.asdict(identity), **_told(preparations))
 
     async def tell(registration: Registration[LoaderRecord]) -> None:
         while True:
             await preparations.changed.wait()
             preparations.changed.clear()
-            now = {"placement": preparations.placement, "artifact_ids": preparations.artifact_ids}
-            registration.update(registration.record.model_copy(update=now))
+            registration.update(registration.record.model_copy(update=_told(preparations)))
 
     key = keys.loader(config.process_id)
     async with (
@@ -86,6 +116,15 @@ async def _registered(
         background(tell(registration)),
     ):
         yield
+
+
+def _told(preparations: Preparations) -> dict[str, Any]:
+    """What others are told of the weights here."""
+    return {
+        "placement": preparations.placement,
+        "reading": preparations.report.text,
+        "artifact_ids": preparations.artifact_ids,
+    }
 
 
 async def _watch_store(artifacts: ArtifactStore, server: RpcServer, every_s: float) -> None:

@@ -71,6 +71,7 @@ def _to_response(step: Done | Prepared) -> pb.PrepareArtifactResponse:
         identity=step.identity,
         place=step.holding.kind.value,
         huge_pages=step.huge_pages,
+        lazy_bytes=step.lazy_bytes,
     )
     return pb.PrepareArtifactResponse(
         prepared=pb.PreparedArtifact(artifact_id=step.artifact_id, files=[file])

@@ -12,10 +12,11 @@ import structlog
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.digest import split_blocks
 from services.common.checkpoint.header import Header
-from services.loader.block_reader import BlockReader
 from services.loader.place import Holding
+from services.loader.reading import HowRead, Reading
 from services.loader.reservation import Reservation
 from services.loader.sink import Sink
+from services.loader.weight_file import ReadMode
 
 log = structlog.get_logger()
 
@@ -27,11 +28,13 @@ class WeightLoad(NamedTuple):
     header: Header
     reservation: Reservation
 
-    def run(self, threads: int, progress: Callable[[int], None], stop: threading.Event) -> Holding:
+    def run(
+        self, reading: Reading, progress: Callable[[int], None], stop: threading.Event
+    ) -> tuple[Holding, HowRead]:
         """Fills the reservation and publishes it; discards it after any failure.
 
         Args:
-            threads: How many blocks are read at a time.
+            reading: How to read.
             progress: Told the length of every part that has been written.
             stop: Ends the work early.
 
@@ -40,7 +43,7 @@ class WeightLoad(NamedTuple):
             Cancelled: `stop` was set.
         """
         started = time.monotonic()
-        reader = BlockReader(self.stored.path(self.stored.manifest.weights), self.header, threads)
+        reader = reading.reader(self.stored.path(self.stored.manifest.weights), self.header)
         try:
             _write_header(self.header, self.reservation.sink)
             progress(self.header.data_offset)
@@ -48,17 +51,18 @@ class WeightLoad(NamedTuple):
         except BaseException:
             self.reservation.discard()
             raise
-        self._log(time.monotonic() - started, reader.is_direct)
-        return self.reservation.publish()
+        how = HowRead.by(reader)
+        self._log(time.monotonic() - started, how.mode)
+        return self.reservation.publish(), how
 
-    def _log(self, seconds: float, is_direct: bool) -> None:
+    def _log(self, seconds: float, mode: ReadMode) -> None:
         log.info(
             "checkpoint_read",
             artifact_id=self.stored.manifest.id,
             size_bytes=self.header.file_bytes,
             seconds=round(seconds, 3),
             gb_per_s=round(self.header.file_bytes / seconds / 1e9, 2),
-            direct=is_direct,
+            mode=mode,
         )
 
 

@@ -32,6 +32,16 @@ PROMISES = {
             *("r_e2", "r_e3", "r_e4", "r_e7", "r_e9"),
         )
     ],
+    "4 memory guard: refused before it starts, idle goes first": [
+        "r_a12_",
+        "test_a_load_that_would_pass_the_memory_guard",
+        "test_copies_of_weights_stay_below",
+    ],
+    "4 reads: the best way that works; gentle beside traffic; once for all ranks": [
+        "test_the_best_way_that_works",
+        "test_reads_hold_back_while",
+        "test_every_rank_gets_exactly_its_part",
+    ],
 }
 
 

@@ -250,7 +250,12 @@ def test_what_is_missing_is_said_in_one_line(home: Path, tmp_path: Path) -> None
     absent = halogen("up", "--home", str(home), "--serve", str(tmp_path / "absent"))
     (tmp_path / "empty").mkdir()
     empty = halogen("up", "--home", str(home), "--serve", str(tmp_path / "empty"))
-    for result in (absent, empty):
+    other = halogen("up", "--home", str(home), "--model-path", str(STORIES), "--load-format", "v2")
+    assert (
+        f"holds a model in safetensors, and --load-format asks for v2; convert it: halogen convert {STORIES} OUT"
+        in (" ".join(other.stderr.split()))
+    )
+    for result in (absent, empty, other):
         assert (1, 1) == (result.returncode, result.stderr.strip().count("halogen:"))
     assert "give a Hugging Face directory" in empty.stderr
     nobody = halogen("status", "--address", "127.0.0.1:1")

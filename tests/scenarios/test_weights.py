@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from services.cli.publish import Published
 from services.common.client import Client
-from services.common.errors import Unavailable
+from services.common.errors import Overloaded, Unavailable
+from tests.fake_memory import group, make_memory
 from tests.scenarios import cluster
 from tests.scenarios.cluster import Cluster
 
@@ -89,6 +92,31 @@ async def publish_until_taken(system: Cluster, model: str, artifact: Path) -> Pu
     while True:
         with contextlib.suppress(Unavailable):
             return await system.publish(model, artifact)
+
+
+async def test_r_a12_a_load_that_memory_cannot_bear_is_refused_and_the_old_revision_serves(
+    start: Start, stories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget of one and a half models: the second publish ends at once, with the arithmetic, not in a killed process.
+
+    Fault injection: turns red when Room.reserve does not ask the memory guard.
+    """
+    size = (stories["stories-v1"] / "model.halogen").stat().st_size
+    limit = int(1.5 * size / 0.85)
+    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(limit), "0"))
+    monkeypatch.setattr("services.loader.serve.HostMemory", lambda: memory)
+    system: Cluster = await start("in_process")
+    first = await system.publish("m", stories["stories-v1"])
+    (memory.cgroup / "memory.current").write_text(str(size))
+    with pytest.raises(
+        Overloaded, match=rf"needs \d+ \+ holds {size} > 0\.85 x limit {limit} bytes"
+    ) as refused:
+        await system.publish("m", stories["stories-v2"])
+    assert "MEMORY_GUARD" == refused.value.reason
+    async with system.client() as client:
+        answer = await client.generate(STORY, max_tokens=4).complete()
+    assert answer.provenance is not None
+    assert (first.artifact_id, first.revision) == (answer.provenance.artifact_id, answer.provenance.revision)
 
 
 async def test_nothing_stays_in_memory_when_the_system_ends(

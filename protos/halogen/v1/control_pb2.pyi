@@ -145,7 +145,7 @@ class GenerationStatus(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build")
+    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build", "reading")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +159,7 @@ class ProcessStatus(_message.Message):
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FAILURES_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_BUILD_FIELD_NUMBER: _ClassVar[int]
+    READING_FIELD_NUMBER: _ClassVar[int]
     role: str
     id: str
     instance_id: str
@@ -172,7 +173,8 @@ class ProcessStatus(_message.Message):
     http_address: str
     text_failures: _containers.RepeatedCompositeFieldContainer[TextFailure]
     runtime_build: str
-    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ...) -> None: ...
+    reading: str
+    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ..., reading: _Optional[str] = ...) -> None: ...
 
 class TextFailure(_message.Message):
     __slots__ = ("artifact_id", "error")

@@ -37,20 +37,22 @@ class PreparedArtifact(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., files: _Optional[_Iterable[_Union[PreparedFile, _Mapping]]] = ...) -> None: ...
 
 class PreparedFile(_message.Message):
-    __slots__ = ("path", "mapped_path", "size_bytes", "identity", "place", "huge_pages")
+    __slots__ = ("path", "mapped_path", "size_bytes", "identity", "place", "huge_pages", "lazy_bytes")
     PATH_FIELD_NUMBER: _ClassVar[int]
     MAPPED_PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     HUGE_PAGES_FIELD_NUMBER: _ClassVar[int]
+    LAZY_BYTES_FIELD_NUMBER: _ClassVar[int]
     path: str
     mapped_path: str
     size_bytes: int
     identity: str
     place: str
     huge_pages: bool
-    def __init__(self, path: _Optional[str] = ..., mapped_path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., identity: _Optional[str] = ..., place: _Optional[str] = ..., huge_pages: _Optional[bool] = ...) -> None: ...
+    lazy_bytes: int
+    def __init__(self, path: _Optional[str] = ..., mapped_path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., identity: _Optional[str] = ..., place: _Optional[str] = ..., huge_pages: _Optional[bool] = ..., lazy_bytes: _Optional[int] = ...) -> None: ...
 
 class ReadFileRequest(_message.Message):
     __slots__ = ("artifact_id", "path")

@@ -107,6 +107,7 @@ class ProcessRecord(Record):
     address: str
     http_address: str = ""  # of probes and metrics
     host: str
+    boot_id: str = ""  # of the kernel that it runs on; containers of one host have one
     start_time: str  # RFC 3339, UTC
 
 
@@ -118,9 +119,10 @@ class EngineRecord(ProcessRecord):
 
 
 class LoaderRecord(ProcessRecord):
-    """loaders/{id}."""
+    """loaders/{id}: where weights last went, and how they were read, both for people."""
 
     placement: str = ""
+    reading: str = ""
     artifact_ids: tuple[ArtifactId, ...] = ()
 
 

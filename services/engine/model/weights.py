@@ -35,6 +35,14 @@ def stored_dtype(header: Header) -> DType:
     return kinds.pop()
 
 
+def copied_bytes(header: Header, dtype: DTypeChoice) -> int:
+    """The memory that `bind` takes for copies; none for tensors that are used in place."""
+    if dtype != "float32":
+        return 0
+    copied = [entry for entry in header.layout.entries if entry.dtype is not DType.FP32]
+    return sum(DType.FP32.nbytes(entry.shape) for entry in copied)
+
+
 def bind(
     mapped: torch.Tensor, header: Header, architecture: Architecture, dtype: DTypeChoice
 ) -> LlamaWeights:

@@ -14,8 +14,10 @@ import pytest
 import structlog
 import torch
 
+from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
-from services.common.errors import CorruptData, PreconditionFailed, Unavailable, Unsupported
+from services.common.errors import CorruptData, Overloaded, PreconditionFailed, Unavailable, Unsupported
+from services.common.memory_guard import Bound, MemoryGuard
 from services.engine.arena import Arena
 from services.engine.kernels.portable import PortableKernels
 from services.engine.loaded_model import ModelLoading
@@ -67,6 +69,43 @@ def test_every_matrix_is_a_view_of_the_mapping(artifacts: dict[str, Path]) -> No
 
 
 NAMES = ("self_attn.q_proj", "mlp.gate_proj", "mlp.down_proj", "input_layernorm")
+
+
+def test_what_is_mapped_lazily_is_left_on_the_disk(artifacts: dict[str, Path]) -> None:
+    """As much, from the file's end, as its loader said.
+
+    Fault injection: turns red when ModelLoading.load makes the whole mapping resident.
+    """
+    path = artifacts["stories-v1"] / "model.halogen"
+    resident = []
+    for lazy_bytes in (0, path.stat().st_size):
+        told = dataclasses.replace(prepared(artifacts["stories-v1"]), lazy_bytes=lazy_bytes)
+        model = loading().load(told)
+        resident.append(mapping_of(path)["Rss"])
+        del model
+        gc.collect()
+    assert resident[0] >= path.stat().st_size // 1024 > 2 * resident[1]
+
+
+@pytest.mark.parametrize("choice", ["auto", "float32"])
+def test_copies_of_weights_stay_below_the_memory_guard(
+    artifacts: dict[str, Path], choice: DTypeChoice
+) -> None:
+    """Used in place, weights take no memory but the loader's; copies are refused before they are made.
+
+    Fault injection: turns red when ModelLoading.load does not ask its guard.
+    """
+    artifact = artifacts["stories-v1"]
+    header = Header.decode((artifact / "model.halogen").read_bytes())
+    assert {DType.BF16} == {entry.dtype for entry in header.layout.entries}
+    need_bytes = 2 * sum(entry.nbytes for entry in header.layout.entries)
+    short = MemoryGuard(0.5, lambda: [Bound("this host", 2 * need_bytes, 1)])
+    guarded = dataclasses.replace(loading(choice), guard=short)
+    if choice == "auto":
+        guarded.load(prepared(artifact))
+        return
+    with pytest.raises(Overloaded, match=rf"needs {need_bytes} \+ holds 1 > 0\.5 x limit"):
+        guarded.load(prepared(artifact))
 
 
 def test_the_file_is_unmapped_when_its_last_tensor_is_gone(tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.loader.metrics import LoaderMetrics, Stage, export_live
 from services.loader.place import Holding, PlaceKind
+from services.loader.reading import HowRead, ReadReport
 from services.loader.residents import Prepared, Residents
+from services.loader.traffic import Traffic
+from services.loader.weight_file import ReadMode
 from tests.scrape import read
 
 
@@ -32,7 +35,7 @@ def test_a_stage_that_fails_is_measured_too() -> None:
 def test_resident_bytes_follow_what_is_kept() -> None:
     """By place; nothing is told of what has gone."""
     registry, residents = CollectorRegistry(), Residents(keep_s=0)
-    export_live(registry, residents)
+    export_live(registry, residents, ReadReport(), Traffic(""))
     for name, kind, size_bytes in (
         ("a", PlaceKind.DEV_SHM, 3),
         ("b", PlaceKind.DEV_SHM, 4),
@@ -47,3 +50,15 @@ def test_resident_bytes_follow_what_is_kept() -> None:
     residents.remove(ArtifactId("c"))
     assert {"dev_shm": 7} == read(registry).by("halogen_resident_bytes", "place")
     assert 2 == read(registry).value("halogen_resident_artifacts")
+
+
+def test_how_weights_are_read_is_told() -> None:
+    """The mode of the last read, none before the first; and whether reads hold back."""
+    registry, report, traffic = CollectorRegistry(), ReadReport(), Traffic("")
+    export_live(registry, [], report, traffic)
+    assert {} == read(registry).by("halogen_read_mode", "mode")
+    assert 0 == read(registry).value("halogen_live_traffic")
+    report.tell(HowRead(ReadMode.BUFFERED, "Invalid argument"), "")
+    traffic.is_live = True
+    assert {"buffered": 1} == read(registry).by("halogen_read_mode", "mode")
+    assert 1 == read(registry).value("halogen_live_traffic")

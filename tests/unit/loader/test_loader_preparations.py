@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,8 @@ from services.common.errors import (
     Overloaded,
 )
 from services.common.ids import ArtifactId
+from services.common.memory_guard import UNGUARDED, Bound, MemoryGuard
+from services.engine.mapping import map_file
 from services.loader.block_reader import BlockReader
 from services.loader.directory_place import DirectoryPlace, FileSlot
 from services.loader.flight import Done
@@ -33,7 +36,9 @@ from services.loader.memfd_place import MemfdPlace
 from services.loader.metrics import LoaderMetrics
 from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
+from services.loader.reading import Reading
 from services.loader.residents import Prepared
+from services.loader.weight_file import ReadMode
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
 from tests.unit.checkpoint.scaled_artifact import make_scaled_artifact
 from tests.unit.loader.disk import flip, open_descriptors
@@ -49,15 +54,24 @@ class Clock:
         return self.now_s
 
 
+TWO_THREADS = Reading(threads=2)
+
+
 def open_preparations(
-    store: ArtifactStore, *places: Place, keep_s: float = 10.0, clock: Clock | None = None
+    store: ArtifactStore,
+    *places: Place,
+    keep_s: float = 10.0,
+    clock: Clock | None = None,
+    guard: MemoryGuard = UNGUARDED,
+    reading: Reading = TWO_THREADS,
 ) -> Preparations:
     return Preparations(
         store,
         places,
-        threads=2,
+        reading=reading,
         keep_s=keep_s,
         metrics=LoaderMetrics(CollectorRegistry()),
+        guard=guard,
         clock_s=clock or Clock(),
     )
 
@@ -279,10 +293,17 @@ async def test_an_unknown_artifact_is_not_found(preparations: Preparations) -> N
         await prepare(preparations, ArtifactId("0" * 64))
 
 
+class RefusedMemfd(MemfdPlace):
+    """Of a kernel that has none."""
+
+    def reserve(self, name: str, size_bytes: int) -> NoReturn:
+        raise OSError(errno.ENOSYS, "no memfd here")
+
+
 async def test_the_first_place_with_room_is_taken(
     store: ArtifactStore, stored: StoredArtifact, shm: Path, tmp_path: Path
 ) -> None:
-    """tmpfs unconfigured on a disk, /dev/shm too small, no memory: an ordinary file, and the reasons are told."""
+    """tmpfs not there, /dev/shm too small, no anonymous memory: an ordinary file, and the reasons are told."""
 
     def full(descriptor: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -290,7 +311,7 @@ async def test_the_first_place_with_room_is_taken(
     places: list[Place] = [
         DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent" / "weights"),
         DirectoryPlace(PlaceKind.DEV_SHM, shm / "weights", allocate=full),
-        MemfdPlace(available=lambda: 0),
+        RefusedMemfd(),
         DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights"),
     ]
     async with open_preparations(store, *places) as opened:
@@ -298,7 +319,7 @@ async def test_the_first_place_with_room_is_taken(
         assert PlaceKind.FILE is prepared.holding.kind
         content = Path(prepared.holding.mapped_path).read_bytes()
         assert stored.path(stored.manifest.weights).read_bytes() == content
-        for reason in ("file, no huge pages", "no such directory", "No space left", "0 bytes of memory"):
+        for reason in ("file, no huge pages", "no such directory", "No space left", "no memfd here"):
             assert reason in opened.placement
     assert [] == files_in(tmp_path / "cache")
 
@@ -367,6 +388,80 @@ async def test_old_artifacts_make_room_for_new_ones(tmp_path: Path, store: Artif
         os.close(descriptor)
 
 
+def guard_of(limit_bytes: int, directory: Path) -> MemoryGuard:
+    """Over memory of which the files below `directory` take some."""
+
+    def read() -> list[Bound]:
+        return [
+            Bound("the control group", limit_bytes, sum(path.stat().st_size for path in files_in(directory)))
+        ]
+
+    return MemoryGuard(0.85, read)
+
+
+async def test_a_load_that_would_pass_the_memory_guard_is_refused_before_it_starts(
+    tmp_path: Path, store: ArtifactStore, shm: Path
+) -> None:
+    """What is idle goes first; what was asked for lately stays, and the arithmetic is in the message.
+
+    Fault injection: turns red when Room.reserve does not ask the guard, or asks it after a place.
+    """
+    made = [make_tiny_artifact(tmp_path, seed=seed) for seed in range(2)]
+    for directory, _ in made:
+        store.put(directory)
+    (a, b), size = (manifest.id for _, manifest in made), made[0][1].weights.size_bytes
+    limit, clock = int(1.5 * size / 0.85), Clock()
+    place = DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
+    fallback = DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights")
+    async with open_preparations(store, place, fallback, clock=clock, guard=guard_of(limit, shm)) as opened:
+        await prepare(opened, a)
+        arithmetic = rf"needs {size} \+ holds {size} > 0\.85 x limit {limit} bytes of the control group"
+        with pytest.raises(Overloaded, match=arithmetic) as refused:
+            await prepare(opened, b)
+        assert "MEMORY_GUARD" == refused.value.reason
+        assert (a,) == opened.artifact_ids
+        clock.now_s = 20.0
+        await prepare(opened, b)
+        assert (b,) == opened.artifact_ids
+
+
+async def test_a_file_on_a_disk_needs_no_memory(
+    tmp_path: Path, store: ArtifactStore, stored: StoredArtifact
+) -> None:
+    """Where it is the only place that the operator wants: the kernel may drop its pages."""
+    place = DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights")
+    async with open_preparations(store, place, guard=guard_of(1, tmp_path)) as opened:
+        _, prepared = await prepare(opened, stored.manifest.id)
+        assert PlaceKind.FILE is prepared.holding.kind
+
+
+async def test_what_an_engine_has_mapped_is_not_taken_for_its_room(
+    tmp_path: Path, store: ArtifactStore, shm: Path
+) -> None:
+    """To unlink it would free nothing, and the next engine could not share it.
+
+    Fault injection: turns red when map_file in the engine takes no lock.
+    """
+    made = [make_tiny_artifact(tmp_path, seed=seed) for seed in range(2)]
+    for directory, _ in made:
+        store.put(directory)
+    (a, b), size = (manifest.id for _, manifest in made), made[0][1].weights.size_bytes
+    clock, place = Clock(), DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
+    async with open_preparations(store, place, clock=clock, guard=guard_of(2 * size, shm)) as opened:
+        _, first = await prepare(opened, a)
+        in_use = map_file(Path(first.holding.mapped_path))
+        clock.now_s = 20.0
+        with pytest.raises(Overloaded, match="the load would pass the memory guard"):
+            await prepare(opened, b)
+        assert Path(first.holding.mapped_path).exists()
+        _, again = await prepare(opened, a)
+        assert first.holding.mapped_path == again.holding.mapped_path
+        del in_use
+        clock.now_s = 40.0
+        await prepare(opened, b)
+        assert (b,) == opened.artifact_ids
+
+
 async def test_a_file_that_vanished_is_prepared_again(
     preparations: Preparations, stored: StoredArtifact
 ) -> None:
@@ -385,6 +480,38 @@ async def test_two_artifacts_at_a_time_are_read_one_after_the_other(
     store.put(directory)
     await asyncio.gather(prepare(preparations, stored.manifest.id), prepare(preparations, manifest.id))
     assert tuple(sorted((stored.manifest.id, manifest.id))) == preparations.artifact_ids
+
+
+async def test_how_weights_were_read_is_told(preparations: Preparations, stored: StoredArtifact) -> None:
+    """For the status: what was probed, and how it went."""
+    assert "to be probed at the first load" == preparations.report.text
+    await prepare(preparations, stored.manifest.id)
+    assert preparations.report.mode in {ReadMode.DIRECT, ReadMode.BUFFERED}
+    assert preparations.report.text.startswith(preparations.report.mode.value)
+
+
+@pytest.mark.parametrize(("share", "lazy"), [(1.0, 1.0), (0.25, 0.25), (0.0, 0.0)])
+async def test_mapped_weights_stay_where_they_are(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path, share: float, lazy: float
+) -> None:
+    """Only when it is asked for: verified in the store, copied nowhere, and partly left to be read later.
+
+    Fault injection: turns red when InPlace.verify reads no block.
+    """
+    place = DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
+    reading = Reading(threads=2, asked=ReadMode.MMAP, lazy_share=share)
+    weights = stored.path(stored.manifest.weights)
+    async with open_preparations(store, place, reading=reading) as opened:
+        _, prepared = await prepare(opened, stored.manifest.id)
+        assert str(weights.resolve()) == prepared.holding.mapped_path
+        assert int(lazy * weights.stat().st_size) == prepared.lazy_bytes
+        assert ([], "file, the store's own") == (files_in(shm), opened.placement)
+        assert opened.report.text.startswith("mmap, as asked")
+    assert weights.exists(), "it is the store's"
+    flip(weights, weights.stat().st_size - 1)
+    async with open_preparations(store, place, reading=reading) as opened:
+        with pytest.raises(CorruptData, match="block 2 of 3"):
+            await prepare(opened, stored.manifest.id)
 
 
 READER = """

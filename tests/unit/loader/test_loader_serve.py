@@ -16,18 +16,24 @@ from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common import errors
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.ids import ProcessId
 from services.common.lifecycle import Stop
+from services.common.process import boot_id
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
+from services.common.registry.records import GenerationState as State
 from services.common.registry.records import LoaderRecord
+from services.common.registry.registration import Registration
 from services.common.registry.view import View
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.status import from_rpc_error
 from services.loader.config import LoaderConfig
+from services.loader.conversion import convert as convert_checkpoint
 from services.loader.serve import SERVICE, serve
-from tests.tiny_checkpoints import write_tiny_checkpoint
+from tests.tiny_checkpoints import STORIES, write_tiny_checkpoint
 from tests.unit.loader.disk import flip
+from tests.unit.loader.engines import engine
 
 
 class Loader(NamedTuple):
@@ -114,19 +120,25 @@ async def test_a_bad_block_is_a_status_that_names_it(loader: Loader, stored: Sto
         await prepare(loader, stored.manifest.id)
 
 
+async def record_with_artifacts(loaders: View[LoaderRecord]) -> LoaderRecord:
+    """The only loader's record, once it tells of an artifact."""
+    async with contextlib.aclosing(loaders.changes()) as changes:
+        async for _ in changes:
+            for record in loaders.records.values():
+                if record.artifact_ids:
+                    return record
+    raise AssertionError("changes never end")
+
+
 async def test_the_registry_knows_what_the_loader_holds(loader: Loader, stored: StoredArtifact) -> None:
     """Before, nothing; afterwards the artifact and where it lies."""
     async with View(loader.registry, keys.LOADERS, LoaderRecord) as view:
         await view.synced()
         await prepare(loader, stored.manifest.id)
-        async with contextlib.aclosing(view.changes()) as changes:
-            async for _ in changes:
-                record = view.records.get(keys.loader(loader.config.process_id))
-                if record and record.artifact_ids:
-                    break
-    assert record is not None
-    assert (stored.manifest.id,) == record.artifact_ids
+        record = await record_with_artifacts(view)
+    assert (loader.config.process_id, (stored.manifest.id,)) == (record.id, record.artifact_ids)
     assert record.placement.startswith("tmpfs, ")
+    assert record.reading.startswith(("direct", "buffered"))
 
 
 async def test_small_files_are_read_verified(loader: Loader, stored: StoredArtifact) -> None:
@@ -241,6 +253,51 @@ async def test_without_a_convert_root_nothing_is_converted(store: ArtifactStore,
             await convert(loader, "tiny")
 
 
+@pytest.mark.parametrize("is_artifact", [True, False])
+async def test_the_model_that_a_loader_is_started_with_is_ready_for_engines(
+    store: ArtifactStore, shm: Path, tmp_path: Path, is_artifact: bool
+) -> None:
+    """Converted if need be, in the store, in memory: what an engine asks for is then there at once."""
+    source = write_tiny_checkpoint(tmp_path / "tiny")
+    expected = convert_checkpoint(source, tmp_path / "artifact").id
+    path = tmp_path / "artifact" if is_artifact else source
+    config = configure(store=str(store.root), weights_dir=shm, model_path=path)
+    async with run_loader(config) as loader, View(loader.registry, keys.LOADERS, LoaderRecord) as view:
+        await record_with_artifacts(view)
+        (last,) = await prepare(loader, expected)
+        assert expected == last.prepared.artifact_id
+
+
+class Heard:
+    """A log that tells when something is said to it."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def info(self, _event: str, **_told: object) -> None:
+        self.event.set()
+
+
+async def test_reads_hold_back_while_an_engine_of_this_host_serves(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader hears of the engine from the registry, and tells there how it reads.
+
+    Fault injection: turns red when serve() does not follow the engines.
+    """
+    heard = Heard()
+    monkeypatch.setattr("services.loader.traffic.log", heard)
+    async with (
+        run_loader(configure(store=str(store.root), weights_dir=shm)) as loader,
+        Registration(loader.registry, keys.engine(ProcessId("e")), 10, engine(boot_id(), State.ACTIVE)),
+        View(loader.registry, keys.LOADERS, LoaderRecord) as loaders,
+    ):
+        await heard.event.wait()
+        await prepare(loader, stored.manifest.id)
+        record = await record_with_artifacts(loaders)
+    assert record.reading.endswith("; beside live traffic: idle I/O priority, at most 1073741824 bytes/s")
+
+
 async def next_status(watch: Any) -> int:
     response = await watch.read()
     status: int = response.status
@@ -276,7 +333,13 @@ async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: P
         (["--store", "s3://bucket"], "file:///absolute/path"),
         (["--store", "x", "--place", "tmpfs"], "weights_dir"),
         (["--store", "x", "--place", "moon"], "--place"),
-        (["--store", "x", "--read-threads", "0"], "--read-threads"),
+        (["--store", "x", "--load-thread-num", "0"], "--load-thread-num"),
+        (["--store", "x", "--memory-guard-ratio", "0"], "--memory-guard-ratio"),
+        (["--store", "x", "--mmap-threshold", "2"], "--mmap-threshold"),
+        (["--store", "x", "--read-mode", "mmap", "--place", "memfd"], "leave place out"),
+        (["--store", "x", "--load-format", "v2"], "model_path"),
+        (["--store", "x", "--model-path", "/nowhere"], "/nowhere: no such directory"),
+        (["--store", "x", "--model-path", str(STORIES), "--load-format", "v2"], "halogen convert"),
     ],
 )
 def test_a_wrong_setting_is_told_in_one_line(

@@ -18,6 +18,7 @@ from services.loader.directory_place import DirectoryPlace
 from services.loader.metrics import LoaderMetrics
 from services.loader.place import PlaceKind
 from services.loader.preparations import Preparations
+from services.loader.reading import Reading
 from tests.tiny_checkpoints import make_tiny_artifact
 from tests.unit.loader.children import child_loader
 from tests.unit.loader.disk import flip
@@ -176,7 +177,7 @@ async def test_what_one_loader_lets_rest_makes_room_for_another(
         allocate = room_for(size_bytes, directory)
         place = DirectoryPlace(PlaceKind.TMPFS, directory, allocate=allocate)
         metrics = LoaderMetrics(CollectorRegistry())
-        return Preparations(store, [place], threads=1, keep_s=keep_s, metrics=metrics)
+        return Preparations(store, [place], reading=Reading(threads=1), keep_s=keep_s, metrics=metrics)
 
     async with loader(0) as forgetful, loader(300) as other:
         await prepare(forgetful, a)

@@ -1,0 +1,185 @@
+"""The way of an artifact into memory: verified, its turn awaited, what is there adopted, else placed and read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+
+from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.header import Header
+from services.common.checkpoint.verified_artifact import read_header, verify_small_files
+from services.common.errors import CorruptData
+from services.common.ids import ArtifactId
+from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
+from services.common.telemetry.tracing import span
+from services.loader.adoption import Adopted, Adoption
+from services.loader.commons import Commons
+from services.loader.flight import Flight
+from services.loader.in_place import InPlace
+from services.loader.metrics import LoaderMetrics, Stage
+from services.loader.place import Holding
+from services.loader.reading import MAPPED, HowRead, Reading, ReadReport
+from services.loader.residents import Prepared
+from services.loader.room import Room
+from services.loader.stoppable import run_stoppable
+from services.loader.weight_file import ReadMode
+from services.loader.weight_load import WeightLoad
+
+R = TypeVar("R")
+Progress = Callable[[int], None]
+
+IN_PLACE: Final = "file, the store's own"
+
+log = structlog.get_logger()
+
+
+class Verified(NamedTuple):
+    """An artifact of which all but the weights' data is verified."""
+
+    stored: StoredArtifact
+    header: Header
+
+    @property
+    def artifact_id(self) -> ArtifactId:
+        return self.stored.manifest.id
+
+    @property
+    def attributes(self) -> dict[str, str | int]:
+        """For spans."""
+        return {ARTIFACT_ID: self.artifact_id, SIZE_BYTES: self.stored.manifest.total_bytes}
+
+    def prepared(self, holding: Holding, *, huge_pages: bool, lazy_bytes: int = 0) -> Prepared:
+        return Prepared(
+            artifact_id=self.artifact_id,
+            path=self.stored.manifest.weights.path,
+            identity=self.header.identity,
+            holding=holding,
+            huge_pages=huge_pages,
+            lazy_bytes=lazy_bytes,
+        )
+
+
+class Loads:
+    """Loads artifacts; one read at a time.
+
+    Args:
+        store: Where artifacts lie.
+        commons: What other loaders of this host have made.
+        room: Where weights go.
+        reading: How they are read.
+        metrics: Told of every stage.
+    """
+
+    def __init__(
+        self, store: ArtifactStore, commons: Commons, room: Room, reading: Reading, metrics: LoaderMetrics
+    ) -> None:
+        self._store = store
+        self._commons = commons
+        self._room = room
+        self._reading = reading
+        self._metrics = metrics
+        self._disk = asyncio.Lock()  # two reads at a time would only slow each other down
+        self.report = ReadReport()
+
+    @property
+    def placement(self) -> str:
+        """Where weights last went and why, for people."""
+        return IN_PLACE if self._reading.asked is ReadMode.MMAP else self._room.placement
+
+    async def load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
+        """Loads one artifact, and tells how far it is.
+
+        Raises:
+            NotFound: The store does not have it.
+            CorruptData: A byte of it is wrong; nothing of it is kept.
+            Overloaded: There is no room for it.
+        """
+        verified = await self._verify(artifact_id, flight)
+        if self._reading.asked is ReadMode.MMAP:
+            async with self._disk:
+                return await self._leave_in_place(verified, flight)
+        async with self._commons.turn(artifact_id), self._disk:
+            if adopted := await self._adopt(verified):
+                flight.advance(verified.header.file_bytes)
+                return verified.prepared(adopted.holding, huge_pages=adopted.huge_pages)
+            return await self._read(verified, flight)
+
+    async def _verify(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Verified:
+        with self._metrics.stage(Stage.VERIFY):
+            stored = await asyncio.to_thread(self._store.open, artifact_id)
+            total_bytes = stored.manifest.total_bytes
+            flight.expect(total_bytes)
+            with span("verify", {ARTIFACT_ID: artifact_id, SIZE_BYTES: total_bytes}):
+                flight.advance(await asyncio.to_thread(verify_small_files, stored))
+                return Verified(stored, await asyncio.to_thread(read_header, stored))
+
+    async def _adopt(self, verified: Verified) -> Adopted | None:
+        """The file that is there already, if there is one and it is sound."""
+        holding = self._commons.find(verified.artifact_id)
+        if holding is None:
+            return None
+        told = {"artifact_id": verified.artifact_id, "place": holding.kind}
+        adoption, threads = Adoption(verified.header, holding), self._reading.threads
+        try:
+            with self._metrics.stage(Stage.ADOPT):
+                adopted = await run_stoppable(
+                    lambda stop: adoption.run(threads, stop), lambda adopted: adopted.holding.let_go()
+                )
+        except CorruptData as fault:
+            log.warning("adoption_refused", error=str(fault), **told)
+            return None
+        log.info("checkpoint_adopted", **told)
+        return adopted
+
+    async def _read(self, verified: Verified, flight: Flight[Prepared]) -> Prepared:
+        self._log_start(verified)
+        with self._metrics.stage(Stage.PLACE):
+            reservation = await self._room.reserve(verified.artifact_id, verified.header.file_bytes)
+        load = WeightLoad(verified.stored, verified.header, reservation)
+
+        def work(progress: Progress, stop: threading.Event) -> tuple[Holding, HowRead]:
+            return load.run(self._reading, progress, stop)
+
+        with self._metrics.stage(Stage.FETCH), span("read", verified.attributes):
+            holding, how = await self._run(work, flight, lambda made: made[0].release())
+        self.report.tell(how, self._reading.pace.manners)
+        return verified.prepared(holding, huge_pages=reservation.huge_pages)
+
+    async def _leave_in_place(self, verified: Verified, flight: Flight[Prepared]) -> Prepared:
+        self._log_start(verified)
+        file = InPlace(verified.stored, verified.header)
+
+        def work(progress: Progress, stop: threading.Event) -> Holding:
+            return file.verify(self._reading, progress, stop)
+
+        with self._metrics.stage(Stage.FETCH), span("read", verified.attributes):
+            holding = await self._run(work, flight, lambda holding: holding.release())
+        self.report.tell(MAPPED, self._reading.pace.manners)
+        lazy_bytes = int(verified.header.file_bytes * self._reading.lazy_share)
+        return verified.prepared(holding, huge_pages=False, lazy_bytes=lazy_bytes)
+
+    def _log_start(self, verified: Verified) -> None:
+        size_bytes, manners = verified.stored.manifest.total_bytes, self._reading.pace.manners
+        log.info("checkpoint_start", artifact_id=verified.artifact_id, size_bytes=size_bytes, manners=manners)
+
+    async def _run(
+        self,
+        work: Callable[[Progress, threading.Event], R],
+        flight: Flight[Prepared],
+        undo: Callable[[R], None],
+    ) -> R:
+        """Runs blocking work in a thread that may tell of its progress from any other."""
+        loop = asyncio.get_running_loop()
+
+        def told(by_bytes: int) -> None:
+            flight.advance(by_bytes)
+            self._metrics.read(by_bytes)
+
+        def progress(by_bytes: int) -> None:
+            loop.call_soon_threadsafe(told, by_bytes)
+
+        return await run_stoppable(lambda stop: work(progress, stop), undo)
