@@ -33,6 +33,7 @@ ANSWER = "The capital of France is Paris."
 FIRST_S, SECOND_S, TEST_S = 240, 20, 720
 END_S = 60
 RECOVERY_S = 10
+FUZZ_S = 300
 IDLE_S, GROWTH_S, GROWTH_BYTES = 60, 600, 16 << 20
 
 
@@ -167,6 +168,14 @@ def kills(fresh: Clone) -> Iterator[Line]:
     yield Line(f"3.2 kill -9, 5 times each, under load; whole again within {RECOVERY_S} s", good, said)
 
 
+def fuzz(fresh: Clone) -> Iterator[Line]:
+    """The header reader under a fuzzer for longer than `make test` has time for."""
+    path = "tests/unit/checkpoint/test_checkpoint_fuzz.py"
+    run = fresh.run(".venv/bin/python", "-m", "pytest", "-q", "-s", path, HALOGEN_FUZZ_S=str(FUZZ_S))
+    runs = "".join(re.findall(r"fuzzed: .*", run.stdout))
+    yield Line(f"4.4 header reader, {FUZZ_S} s of fuzzing", run.returncode == 0, runs or run.stdout[-500:])
+
+
 def rest(fresh: Clone) -> Iterator[Line]:
     """What the system costs while nobody asks."""
     up = fresh.make("up", "DETACH=1")
@@ -216,7 +225,7 @@ def bench(fresh: Clone) -> Iterator[Line]:
 def main() -> int:
     console, lines = Console(), list[Line]()
     with clone() as fresh:
-        for part in (starts, ends, tests, bench, kills, rest, containers):
+        for part in (starts, ends, tests, bench, kills, fuzz, rest, containers):
             for line in part(fresh):
                 console.print("ok  " if line.passed else "FAIL", line.promise, markup=False)
                 lines.append(line)

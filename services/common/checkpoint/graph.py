@@ -12,7 +12,7 @@ from services.common.checkpoint.digest import sha256_hex
 Attribute = bool | int | float | str
 Dimension = int | str  # a text is the name of a size that each step brings anew
 
-_ATTRIBUTES: Final = (bool, int, float, str)
+ATTRIBUTES: Final = (bool, int, float, str)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Graph:
 
 
 def _digest(node: Node, inputs: list[str], sizes: dict[str, int]) -> str:
-    if strange := [name for name, value in node.attributes.items() if type(value) not in _ATTRIBUTES]:
+    if strange := [name for name, value in node.attributes.items() if type(value) not in ATTRIBUTES]:
         raise TypeError(f"graph: {node.op} has an attribute {strange[0]} of a type that has no one text")
     shape = [
         f"s{sizes.setdefault(size, len(sizes))}" if isinstance(size, str) else size for size in node.shape

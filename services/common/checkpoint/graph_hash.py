@@ -16,7 +16,7 @@ from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.decoder_graph import decoder_graph
 from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.fields import Fields
-from services.common.checkpoint.graph import Attribute
+from services.common.checkpoint.graph import ATTRIBUTES, Attribute
 from services.common.checkpoint.layout import Storage, TensorEntry
 
 PARTS: Final = ("topology", "architecture", "tensors")
@@ -90,8 +90,15 @@ def topology_digest(architecture: Architecture) -> str:
 
 
 def architecture_digest(architecture: Architecture) -> str:
-    """The second part."""
-    return _digest("architecture", architecture.to_fields())
+    """The second part: every field there is, none left out.
+
+    Raises:
+        TypeError: A field is of a type that has no one text.
+    """
+    fields = architecture.to_fields()
+    if strange := [name for name, value in fields.items() if type(value) not in ATTRIBUTES]:
+        raise TypeError(f"architecture: {strange[0]} is of a type that has no one text")
+    return _digest("architecture", fields)
 
 
 def tensors_digest(entries: Iterable[TensorEntry], storage: Storage) -> str:

@@ -42,6 +42,7 @@ def test_no_bytes_crash_the_header_reader(corpus: Path) -> None:
     assert 0 == ended.returncode, ended.stderr[-2000:]
     runs = re.search(r"Done (\d+) runs", ended.stderr)
     assert runs is not None
+    print(f"fuzzed: {runs[1]} inputs in {SECONDS} s")
     assert int(runs[1]) > 1000
 
 

@@ -20,7 +20,7 @@ from services.common.checkpoint.decoder_graph import decoder_graph
 from services.common.checkpoint.decoder_tensors import decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.graph import Graph, Node
-from services.common.checkpoint.graph_hash import Build, GraphHash, topology_digest
+from services.common.checkpoint.graph_hash import Build, GraphHash, architecture_digest, topology_digest
 from services.common.checkpoint.layout import UNDIVIDED, Shard, Storage, TensorEntry, plan
 from services.common.checkpoint.quantisation import Quantisation
 from tests.tiny_checkpoints import TinyShape
@@ -49,6 +49,29 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "rope_theta": (500.0, {"topology", "architecture"}),
     "tie_word_embeddings": (True, ALL),
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grown(Architecture):
+    """As if somebody had added a field and thought of nothing else."""
+
+    sliding_window: Any = 0
+
+
+def test_r_g2_a_field_that_is_added_is_hashed_without_further_code() -> None:
+    """R-G2: nothing opts in; a type that has no one text is an error rather than left out.
+
+    Fault injection: digest the fields of a list of names.
+    """
+
+    def digest(window: Any) -> str:
+        fields = {field.name: getattr(ARCH, field.name) for field in dataclasses.fields(ARCH)}
+        return architecture_digest(Grown(**fields, sliding_window=window))
+
+    assert 3 == len({architecture_digest(ARCH), digest(0), digest(128)})
+    for strange in (None, [1], object()):
+        with pytest.raises(TypeError, match="sliding_window is of a type"):
+            digest(strange)
 
 
 def test_every_field_of_an_architecture_has_a_mutation() -> None:
@@ -177,8 +200,11 @@ def test_graphs_that_are_none_are_refused() -> None:
         Graph({"a": dataclasses.replace(a, inputs=(), attributes={"x": [1]})}, "a").digest()  # type: ignore[dict-item]
 
 
-def test_a_build_changes_the_build_root_alone() -> None:
-    """The same artifact computed by another build has the same root, and another build root."""
+def test_r_g1_a_flag_of_the_build_changes_the_build_root_alone() -> None:
+    """R-G1: each is a factor. The same artifact computed by another build has the same root, and another build root.
+
+    Fault injection: digest the kernels' name alone.
+    """
     build = Build({"name": "portable", "dtype": "bfloat16"}, {"class": "cpu", "torch": "2.13"})
     roots = {
         each.root(hash_of())
@@ -204,8 +230,8 @@ print(hash_of().root)
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])
-def test_another_process_computes_the_same_root(seed: str) -> None:
-    """Whatever order its sets and dictionaries have."""
+def test_r_g4_another_process_computes_the_same_root(seed: str) -> None:
+    """R-G4: whatever order its sets and dictionaries have."""
     shown = subprocess.run(
         [sys.executable, "-c", PRINT_ROOT],
         env=os.environ | {"PYTHONHASHSEED": seed},

@@ -8,14 +8,18 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import structlog
 import torch
 
+from services.common.checkpoint.decoder_tensors import decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
+from services.common.checkpoint.layout import TensorSpec
+from services.common.checkpoint.writer import write_weights
 from services.common.errors import CorruptData, Overloaded, PreconditionFailed, Unavailable, Unsupported
 from services.common.memory_guard import Bound, MemoryGuard
 from services.engine.arena import Arena
@@ -166,6 +170,36 @@ def test_tensors_that_do_not_fit_the_config_are_refused_by_name(
     config = json.dumps(json.loads(good.config) | changes).encode()
     with pytest.raises(CorruptData, match=message):
         loading().load(dataclasses.replace(good, config=config))
+
+
+OTHER_TENSORS: dict[str, tuple[Callable[[TensorSpec], list[TensorSpec]], str]] = {
+    "dropped": (lambda spec: [], "tensor model.norm.weight is missing"),
+    "renamed": (lambda spec: [dataclasses.replace(spec, name="norm.weight")], "tensor model.norm.weight is missing"),
+    "added": (
+        lambda spec: [spec, dataclasses.replace(spec, name="norm.weight")],
+        "tensor norm.weight belongs to no such model",
+    ),
+    "mis-shaped": (lambda spec: [dataclasses.replace(spec, shape=(7,))], r"model.norm.weight has shape \(7,\)"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_TENSORS)
+def test_r_a24_a_tensor_dropped_renamed_or_added_is_refused_by_name(
+    case: str, artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    """R-A24: nothing is skipped silently, though all digests are right.
+
+    Fault injection: let `bind` take what it finds, without `_check_tensors`.
+    """
+    change, message = OTHER_TENSORS[case]
+    good = prepared(artifacts["grouped"])
+    architecture = Header.decode(good.weights.read_bytes()).architecture
+    norm = "model.norm.weight"
+    specs = [s for spec in decoder_tensors(architecture) for s in (change(spec) if spec.name == norm else [spec])]
+    path = tmp_path / "model.halogen"
+    header = write_weights(path, specs, architecture, lambda entry: [bytes(entry.nbytes)])
+    with pytest.raises(CorruptData, match=message):
+        loading().load(dataclasses.replace(good, weights=path, identity=header.identity))
 
 
 def test_what_the_engine_does_not_compute_is_refused_by_name(artifacts: dict[str, Path]) -> None:
