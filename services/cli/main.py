@@ -14,7 +14,7 @@ from services.cli import (
     artifact_commands,
     ask,
     asked_gateway,
-    convert,
+    convert_command,
     demo,
     detached,
     publish_commands,
@@ -23,32 +23,25 @@ from services.cli import (
     verify,
 )
 from services.cli import status as status_command
-from services.cli.console import CommandError, byte_progress, err, out
+from services.cli.console import CommandError, err, out
 from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
-    BlockSizeOption,
     CohortOption,
-    DropOptimizerStateOption,
     HomeOption,
     JsonOption,
     LoadFormatOption,
     MaxTokensOption,
     ModelOption,
     ModelPathOption,
-    QuantPolicyOption,
     SeedOption,
     StopOption,
     TemperatureOption,
-    TensorParallelSizeOption,
     TimeoutOption,
     TopKOption,
     TopPOption,
-    ValidateOption,
 )
 from services.cli.traced import run_traced
-from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
-from services.common.checkpoint.layout import Storage
 from services.common.checkpoint.load_format import LoadFormat
 from services.common.errors import HalogenError, Unavailable
 
@@ -158,34 +151,7 @@ def chat(
         run_traced(ask.converse(asked_gateway.choose(address, home).address, begun, asking))
 
 
-@app.command("convert")
-def convert_command(
-    source: Annotated[
-        Path,
-        typer.Argument(help="A Hugging Face directory (safetensors, .bin), a GGUF file, or an artifact."),
-    ],
-    target: Annotated[Path, typer.Argument(help="The artifact directory to make.")],
-    *,
-    quant_policy: QuantPolicyOption = DEFAULTS.quant_policy,
-    drop_optimizer_state: DropOptimizerStateOption = DEFAULTS.drop_optimizer_state,
-    block_size: BlockSizeOption = DEFAULTS.storage.block_rows,
-    tensor_parallel_size: TensorParallelSizeOption = DEFAULTS.storage.tensor_parallel_size,
-    validate: ValidateOption = DEFAULTS.validation,
-    as_json: JsonOption = False,
-) -> None:
-    """Convert a checkpoint to a v2 artifact."""
-    options = ConversionOptions(
-        quant_policy=quant_policy,
-        drop_optimizer_state=drop_optimizer_state,
-        storage=Storage(block_size, tensor_parallel_size),
-        validation=validate,
-    )
-    with byte_progress() as progress:
-        made = convert.to_artifact(source, target, progress, options)
-    result = {"artifact_id": made, "directory": str(target)}
-    out.print(json.dumps(result) if as_json else made, markup=False)
-
-
+app.command("convert")(convert_command.convert)
 app.command("verify")(verify.verify)
 app.command("inspect")(artifact_commands.inspect)
 app.command("diff")(artifact_commands.diff)

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from services.common.checkpoint.conversion_options import QuantPolicy, Validation
-from services.common.checkpoint.header import MAX_DIVISION
 from services.common.checkpoint.load_format import LoadFormat
 
 HomeOption = Annotated[
@@ -61,37 +59,4 @@ LoadFormatOption = Annotated[
         "--load-format",
         help="What --model-path must hold: auto takes any, and converts what is not v2.",
     ),
-]
-QuantPolicyOption = Annotated[
-    QuantPolicy,
-    typer.Option("--quant-policy", help="What the weights are stored in; keep refuses a quantised source."),
-]
-DropOptimizerStateOption = Annotated[
-    bool,
-    typer.Option(
-        "--drop-optimizer-state/--no-drop-optimizer-state",
-        help="Leave training state out and name it, or refuse a source that has any.",
-    ),
-]
-BlockSizeOption = Annotated[
-    int,
-    typer.Option(
-        "--block-size",
-        min=1,
-        max=MAX_DIVISION,
-        help="Rows of a weight that stay together when ranks share it.",
-    ),
-]
-TensorParallelSizeOption = Annotated[
-    int,
-    typer.Option(
-        "--tensor-parallel-size",
-        min=1,
-        max=MAX_DIVISION,
-        help="Ranks that must be able to share the tensors.",
-    ),
-]
-ValidateOption = Annotated[
-    Validation,
-    typer.Option("--validate", help="How much of the result to compare with the source, value by value."),
 ]

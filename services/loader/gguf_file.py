@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from gguf import GGUFReader
 
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD
@@ -35,6 +36,21 @@ _LAYER_NAME: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _BIASED: Final = ("attn_q", "attn_k", "attn_v")  # in the qwen2 family
 
 
+NONSENSE: Final = (  # what reading a damaged file ends in
+    *(ValueError, LookupError, TypeError, ArithmeticError, RecursionError),
+)
+
+
+class _BoundedReader(GGUFReader):  # type: ignore[misc]
+    """Reads no further than the file goes: a damaged length would have it count to 2^63 otherwise."""
+
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+        end = int(offset) + int(count) * np.dtype(dtype).itemsize
+        if not 0 <= int(offset) <= end <= len(self.data):
+            raise ValueError(f"something ends at byte {end} of {len(self.data)}")
+        return super()._get(offset, dtype, count, override_order)
+
+
 class GgufFile:
     """An opened file.
 
@@ -50,21 +66,25 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         _check_start(path)
+        self._path = path
         try:
-            reader = GGUFReader(path)
+            reader = _BoundedReader(path)
             self.metadata: Mapping[str, Any] = {
                 name: field.contents() for name, field in reader.fields.items()
             }
-        except (ValueError, KeyError, IndexError) as fault:
+            self._family = self._known_family()
+            self.tensors = tuple(self._describe(stored) for stored in reader.tensors)
+        except NONSENSE as fault:
             raise CorruptData(f"{path.name}: not a whole GGUF file ({fault}); fetch it again") from None
-        self._path = path
-        self._family = str(self.metadata.get("general.architecture"))
-        if self._family not in _FAMILIES:
+
+    def _known_family(self) -> str:
+        family = str(self.metadata.get("general.architecture"))
+        if family not in _FAMILIES:
             raise Unsupported(
-                f"{path.name} holds a {self._family!r} model; this build reads {' and '.join(_FAMILIES)}",
+                f"{self._path.name} holds a {family!r} model; this build reads {' and '.join(_FAMILIES)}",
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
-        self.tensors = tuple(self._describe(stored) for stored in reader.tensors)
+        return family
 
     def config(self) -> dict[str, Any]:
         """Hugging Face's config.json.
@@ -126,11 +146,14 @@ class GgufFile:
                 f"{', '.join(sorted(known.name for known in (*PLAIN, *QUANTISED)))}",
                 reason="DTYPE_UNSUPPORTED",
             )
+        shape, heads = tuple(int(size) for size in reversed(stored.shape)), self._permuted_heads(kind)
+        if min(shape, default=0) < 1 or (heads and shape[0] % (2 * heads)):
+            raise ValueError(f"tensor {stored.name} has shape {shape} with {heads} heads")
         return GgufTensor(
             path=self._path,
             name=name,
-            shape=tuple(int(size) for size in reversed(stored.shape)),
-            heads=self._permuted_heads(kind),
+            shape=shape,
+            heads=heads,
             kind=stored.tensor_type,
             offset=int(stored.data_offset),
             stored_bytes=int(stored.n_bytes),

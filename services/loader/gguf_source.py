@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from services.loader.gguf_file import GgufFile
+from services.common.errors import CorruptData
+from services.loader.gguf_file import NONSENSE, GgufFile
 from services.loader.gguf_tokenizer import tokenizer_config_json, tokenizer_json
 from services.loader.raw_checkpoint import RawCheckpoint
 from services.loader.source_tensor import Table
@@ -22,11 +23,19 @@ def read_gguf(path: Path) -> RawCheckpoint:
 
 
 def small_files_of(file: GgufFile) -> dict[str, bytes]:
-    """The files that Hugging Face would keep beside the weights, by name."""
-    values = {
-        "config.json": file.config(),
-        "generation_config.json": file.special_ids(),
-        "tokenizer.json": tokenizer_json(file.metadata),
-        "tokenizer_config.json": tokenizer_config_json(file.metadata),
-    }
+    """The files that Hugging Face would keep beside the weights, by name.
+
+    Raises:
+        CorruptData: The file does not say enough of its model or its tokenizer.
+        Unsupported: This build reads no such model or tokenizer.
+    """
+    try:
+        values = {
+            "config.json": file.config(),
+            "generation_config.json": file.special_ids(),
+            "tokenizer.json": tokenizer_json(file.metadata),
+            "tokenizer_config.json": tokenizer_config_json(file.metadata),
+        }
+    except NONSENSE as fault:
+        raise CorruptData(f"the GGUF file describes no whole model ({fault!r}); fetch it again") from None
     return {name: json.dumps(value, ensure_ascii=False, indent=1).encode() for name, value in values.items()}

@@ -15,10 +15,19 @@ _BYTE_LEVEL: Final = {
     "trim_offsets": True,
     "use_regex": True,
 }
+_WORDS: Final = (  # with contractions, single digits, punctuation with line ends, spaces
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _PRE_TOKENIZERS: Final[Mapping[str, list[dict[str, Any]]]] = {  # by GGUF's tokenizer.ggml.pre
     "gpt-2": [_BYTE_LEVEL],
     "smollm": [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL],
+    "qwen2": [
+        {"type": "Split", "pattern": {"Regex": _WORDS}, "behavior": "Isolated", "invert": False},
+        {**_BYTE_LEVEL, "use_regex": False},
+    ],
 }
+_NORMALIZERS: Final[Mapping[str, dict[str, Any]]] = {"qwen2": {"type": "NFC"}}
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +49,7 @@ def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [_special(i, tokens[i]) for i, kind in enumerate(kinds) if kind == _SPECIAL],
-        "normalizer": None,
+        "normalizer": _NORMALIZERS.get(pre),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": _PRE_TOKENIZERS[pre]},
         "post_processor": None,
         "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},

@@ -44,7 +44,7 @@ def read_table(path: Path) -> Table:
         tensors: dict[str, SourceTensor] = {
             entry.name: _locate(path, entry, data_offset) for entry in entries if entry.name not in dropped
         }
-    except (ValueError, TypeError, KeyError) as fault:
+    except (ValueError, TypeError, KeyError, RecursionError) as fault:
         raise CorruptData(f"{path.name}: not a whole safetensors file ({fault}); fetch it again") from None
     return Table(tensors, dropped)
 

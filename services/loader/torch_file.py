@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -66,12 +67,14 @@ class _Records(NamedTuple):
 def _find(file: IO[bytes], info: zipfile.ZipInfo) -> _Record:
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise ValueError(f"{info.filename} is compressed or encrypted")
+    if not 0 <= info.header_offset < file.seek(0, os.SEEK_END):
+        raise ValueError(f"{info.filename} begins beyond the end")
     file.seek(info.header_offset)
     signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
     if signature != b"PK\x03\x04":
         raise ValueError(f"{info.filename} is not where the directory says")
     offset = info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
-    if offset + info.file_size > file.seek(0, 2):
+    if offset + info.file_size > file.seek(0, os.SEEK_END):
         raise ValueError(f"{info.filename} goes beyond the end")
     return _Record(offset, info.file_size)
 

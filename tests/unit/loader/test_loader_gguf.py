@@ -86,6 +86,7 @@ def write_gguf(
     change: Callable[[gguf.GGUFWriter], object] = lambda _: None,
     *,
     kinds: Mapping[str, gguf.GGMLQuantizationType] = UP_QUANTISED,
+    permuted: bool = True,
 ) -> Path:
     """A file as llama.cpp's converter writes it; up_proj is quantised unless `kinds` says otherwise."""
     writer = gguf.GGUFWriter(path, "llama")
@@ -101,7 +102,8 @@ def write_gguf(
     change(writer)
     for name, hugging_face in NAMES.items():
         if hugging_face in values:
-            write_tensor(writer, name, values[hugging_face], kinds.get(hugging_face))
+            value = permute_as_llama(name, values[hugging_face]) if permuted else values[hugging_face]
+            write_tensor(writer, name, value, kinds.get(hugging_face))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -123,12 +125,14 @@ def write_tokenizer(writer: gguf.GGUFWriter) -> None:
     writer.add_chat_template("{{ messages }}")
 
 
+def permute_as_llama(name: str, value: Array) -> Array:
+    heads = {"blk.0.attn_q.weight": SHAPE.num_attention_heads, "blk.0.attn_k.weight": SHAPE.num_key_value_heads}
+    return permute(value, heads[name]) if name in heads else value
+
+
 def write_tensor(
     writer: gguf.GGUFWriter, name: str, value: Array, kind: gguf.GGMLQuantizationType | None
 ) -> None:
-    if "attn_q" in name or "attn_k" in name:
-        heads = SHAPE.num_attention_heads if "attn_q" in name else SHAPE.num_key_value_heads
-        value = permute(value, heads)
     if kind is None:
         writer.add_tensor(name, value)
     else:
@@ -181,6 +185,35 @@ def test_the_checkpoint_converts_and_its_tokenizer_works(tmp_path: Path) -> None
     )
 
 
+def qwen2(values: dict[str, Array], path: Path) -> Path:
+    """A file of the qwen2 family: q, k and v with biases, and no rows permuted."""
+
+    def change(writer: gguf.GGUFWriter) -> None:
+        for key in [key for key in writer.kv_data[0] if key.startswith("llama.")]:
+            writer.kv_data[0][key.replace("llama.", "qwen2.")] = writer.kv_data[0].pop(key)
+        replace(writer, "general.architecture", "qwen2")
+        replace(writer, "tokenizer.ggml.pre", "qwen2")
+        for part in "qkv":
+            writer.add_tensor(f"blk.0.attn_{part}.bias", values[f"model.layers.0.self_attn.{part}_proj.bias"])
+
+    return write_gguf(path, values, change, kinds={}, permuted=False)
+
+
+def test_the_qwen2_family_becomes_a_hugging_face_directory(tmp_path: Path) -> None:
+    """Biases and all, rows as they are, text split as it does; no artifact, until an engine computes it."""
+    values = random_values()
+    biases = {f"model.layers.0.self_attn.{part}_proj.bias": rows for part, rows in (("q", 64), ("k", 32), ("v", 32))}
+    values |= {name: np.arange(rows, dtype=np.float32) for name, rows in biases.items()}
+    unpack_gguf(qwen2(values, tmp_path / "m.gguf"), tmp_path / "hf")
+    expected = {name: to_bfloat16(value).tobytes() for name, value in values.items()}
+    assert expected == unpacked_tensors(tmp_path / "hf")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "hf/tokenizer.json"))
+    words = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str("It's 12 cats!\n\n Ok")]
+    assert ["It", "'s", "Ġ", "1", "2", "Ġcats", "!ĊĊ", "ĠOk"] == words
+    with pytest.raises(Unsupported, match="model_type is 'qwen2'"):
+        convert(tmp_path / "hf", tmp_path / "artifact")
+
+
 def test_a_file_without_output_is_tied(tmp_path: Path) -> None:
     """llama.cpp leaves tied heads out."""
     values = random_values()
@@ -218,6 +251,22 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
         Unsupported,
         "scaled",
     ),
+    "array of 2^62": (lambda path: lengthen(path), CorruptData, "not a whole GGUF"),
+    "no tokens": (
+        lambda path: write_gguf(path, random_values(), lambda w: w.kv_data[0].pop("tokenizer.ggml.tokens")),
+        CorruptData,
+        r"tokenizer\.ggml\.tokens",
+    ),
+    "a token beyond": (
+        lambda path: write_gguf(path, random_values(), lambda w: w.add_pad_token_id(9999)),
+        CorruptData,
+        "describes no whole model",
+    ),
+    "no heads": (
+        lambda path: write_gguf(path, random_values(), lambda w: replace(w, "llama.attention.head_count", 0)),
+        CorruptData,
+        "describes no whole model|not a whole GGUF",
+    ),
     "other tensors": (
         lambda path: write_gguf(path, random_values(), lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(4, np.float32))),
         Unsupported,
@@ -231,7 +280,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
 }  # fmt: skip
 
 
-def replace(writer: gguf.GGUFWriter, key: str, value: str) -> None:
+def lengthen(path: Path) -> None:
+    """The list of token types claims 2^62 of them."""
+    content = write_gguf(path, random_values()).read_bytes()
+    at = content.index(b"tokenizer.ggml.token_type") + len("tokenizer.ggml.token_type") + 8
+    path.write_bytes(content[:at] + (1 << 62).to_bytes(8, "little") + content[at + 8 :])
+
+
+def replace(writer: gguf.GGUFWriter, key: str, value: str | int) -> None:
     writer.kv_data[0][key].value = value
 
 
