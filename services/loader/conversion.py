@@ -17,6 +17,7 @@ from services.common.checkpoint.writer import Progress, write_weights
 from services.common.errors import AlreadyExists, HalogenError, InvalidRequest
 from services.loader import copies
 from services.loader.checkpoint import Checkpoint
+from services.loader.source_stamp import check_unchanged, stamp
 from services.loader.validation import validate
 
 Note = Callable[[str], None]
@@ -49,12 +50,13 @@ def convert(
 
     Raises:
         AlreadyExists: The destination holds something else.
-        CorruptData: The source is damaged, or the result is not what the source says.
+        CorruptData: The source is damaged or changed meanwhile, or the result is not what the source says.
         HalogenError: As `Checkpoint.open` raises.
         OSError: The disk says no.
     """
     destination = destination.absolute()
     _check_free(destination)
+    before = stamp(source)
     checkpoint = Checkpoint.open(source, options)
     for line in checkpoint.notes:
         note(line)
@@ -65,6 +67,7 @@ def convert(
         header = _write_weights(checkpoint, work, progress)
         for line in _findings(checkpoint, work, header, options.validation, progress):
             note(line)
+        check_unchanged(source, before)
         manifest = _write_rest(checkpoint, work, header)
         if not _holds(destination, manifest):
             publish_directory(work, destination)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from services.common.checkpoint.conversion_options import Validation
+from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import TensorEntry
 from services.common.checkpoint.writer import Progress
@@ -82,26 +82,20 @@ def _excess(source: SourceTensor, weights: Path, entry: TensorEntry, extent: Val
         pieces = itertools.islice(pieces, _SAMPLED_PIECES)
     offset, worst = entry.offset, 0.0
     for piece in pieces:
-        wanted = to_float32(piece, source.dtype)
-        nbytes = entry.dtype.nbytes(wanted.shape)
-        for stored in read_range(weights, entry.name, offset, nbytes, max(nbytes, 1)):
-            worst = max(worst, _largest(to_float32(stored, entry.dtype), wanted, source, entry))
+        nbytes = entry.dtype.nbytes((len(piece) * 8 // source.dtype.bits,))
+        for stored in read_range(weights, entry.name, offset, nbytes, nbytes):
+            worst = max(worst, _largest(stored, entry.dtype, piece, source.dtype))
         offset += nbytes
     return worst
 
 
-def _largest(
-    stored: npt.NDArray[np.float32],
-    wanted: npt.NDArray[np.float32],
-    source: SourceTensor,
-    entry: TensorEntry,
-) -> float:
+def _largest(stored: memoryview, stored_in: DType, piece: memoryview, given_in: DType) -> float:
     """The largest relative difference beyond rounding; infinite where zero is not zero, or a NaN appears."""
-    if np.array_equal(stored, wanted):
+    if stored_in is given_in and stored == piece:
         return 0.0
+    found, wanted = to_float32(stored, stored_in), to_float32(piece, given_in)
     magnitudes = np.abs(wanted)
-    beyond = np.abs(stored - wanted) - rounding(magnitudes, source.dtype, entry.dtype)
-    beyond[stored == wanted] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = np.abs(found - wanted) - rounding(magnitudes, given_in, stored_in)
         relative = np.where(beyond > 0, beyond / magnitudes, 0)
-    return float("inf") if np.isnan(stored).any() or np.isnan(beyond).any() else float(relative.max())
+    return float("inf") if np.isnan(beyond).any() else float(relative.max())

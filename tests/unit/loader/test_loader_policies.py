@@ -222,3 +222,30 @@ def test_copies_are_found_by_content(tmp_path: Path, fp32: Path) -> None:
     head, up = notes
     assert "redundant, 131072 bytes: lm_head.weight (the same as model.embed_tokens.weight)" == head
     assert up.startswith("redundant, 24576 bytes: model.layers.1.mlp.up_proj.weight (the same as ")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "another.safetensors"])
+def test_a_source_that_changes_meanwhile_is_refused(tmp_path: Path, fp32: Path, name: str) -> None:
+    """A file written to or added while it is read: named, and nothing is left. A log beside it may grow.
+
+    Fault injection: `convert` does not check that the source is unchanged.
+    """
+
+    def meddle(_done: int, _total: int) -> None:
+        (fp32 / "train.log").write_text("step 2")
+        with (fp32 / name).open("ab") as file:
+            file.write(b"more")
+
+    with pytest.raises(CorruptData, match=f"{name} changed while it was converted"):
+        convert(fp32, tmp_path / "a", meddle)
+    assert {"source"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_is_kept_is_compared_by_its_bits(tmp_path: Path, fp32: Path) -> None:
+    """Even a NaN is the source's own, and no deviation."""
+    norm = np.ones(64, np.float32)
+    norm[7] = np.nan
+    notes: list[str] = []
+    source = with_tensors(fp32, **{NORM: norm})
+    convert(source, tmp_path / "a", options=options(validation=Validation.FULL), note=notes.append)
+    assert notes[-1].endswith(", 0 relative beyond rounding")
