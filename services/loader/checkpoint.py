@@ -117,7 +117,7 @@ def _without_redundant(
 def _are_equal(one: SourceTensor, other: SourceTensor) -> bool:
     if (one.dtype, one.shape, one.encoding) != (other.dtype, other.shape, other.encoding):
         return False
-    return all(a == b for a, b in zip(one.pieces(), other.pieces(), strict=True))
+    return all(bytes(a) == bytes(b) for a, b in zip(one.pieces(), other.pieces(), strict=True))
 
 
 def _read_architecture(config: Mapping[str, Any], tensors: Mapping[str, SourceTensor]) -> Architecture:

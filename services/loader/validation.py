@@ -91,7 +91,7 @@ def _excess(source: SourceTensor, weights: Path, entry: TensorEntry, extent: Val
 
 def _largest(stored: memoryview, stored_in: DType, piece: memoryview, given_in: DType) -> float:
     """The largest relative difference beyond rounding; infinite where zero is not zero, or a NaN appears."""
-    if stored_in is given_in and stored == piece:
+    if stored_in is given_in and bytes(stored) == bytes(piece):  # views compare item by item
         return 0.0
     found, wanted = to_float32(stored, stored_in), to_float32(piece, given_in)
     magnitudes = np.abs(wanted)
