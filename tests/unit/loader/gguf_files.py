@@ -133,5 +133,11 @@ def lengthen(path: Path) -> None:
     path.write_bytes(content[:at] + (1 << 62).to_bytes(8, "little") + content[at + 8 :])
 
 
+def claim_tensors(path: Path) -> None:
+    """The file claims 2^62 tensors."""
+    content = write_gguf(path, random_values()).read_bytes()
+    path.write_bytes(content[:8] + (1 << 62).to_bytes(8, "little") + content[16:])
+
+
 def replace(writer: gguf.GGUFWriter, key: str, value: str | int) -> None:
     writer.kv_data[0][key].value = value

@@ -31,6 +31,7 @@ from tests.tiny_checkpoints import STORIES
 from tests.unit.loader.gguf_files import (
     SHAPE,
     Array,
+    claim_tensors,
     lengthen,
     permute,
     random_values,
@@ -140,7 +141,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
         Unsupported,
         "scaled",
     ),
-    "array of 2^62": (lambda path: lengthen(path), CorruptData, "not a whole GGUF"),
+    "array of 2^62": (lengthen, CorruptData, f"a list of {1 << 62} items"),
+    "2^62 tensors": (claim_tensors, CorruptData, f"a list of {1 << 62} items"),
     "no tokens": (
         lambda path: write_gguf(path, random_values(), lambda w: w.kv_data[0].pop("tokenizer.ggml.tokens")),
         CorruptData,
