@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, Validation
 from services.common.checkpoint.digest import sha256_hex
-from services.common.checkpoint.durable import publish_directory, sync
+from services.common.checkpoint.durable import sync
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, ManifestFile, Role
-from services.common.checkpoint.owned_directory import owned_directory, sweep
 from services.common.checkpoint.writer import Progress, write_weights
-from services.common.errors import AlreadyExists, HalogenError, InvalidRequest
 from services.loader import copies
 from services.loader.checkpoint import Checkpoint
+from services.loader.destination import Destination
 from services.loader.source_stamp import check_unchanged, stamp
 from services.loader.validation import validate
 
@@ -33,10 +31,9 @@ def convert(
     options: ConversionOptions = DEFAULTS,
     note: Note = lambda _line: None,
 ) -> Manifest:
-    """Writes the artifact of the checkpoint at `source` to `destination`.
+    """Writes the artifact of the checkpoint at `source` to `destination`, and returns its manifest.
 
-    Doing it twice is no error; the destination appears by renaming, and only once all of it is on disk and
-    validated. Whatever the model's size, it needs memory for a few pieces of 4 MiB and the small files.
+    Whatever the model's size, it needs memory for a few pieces of 4 MiB and the small files.
 
     Args:
         source: A Hugging Face directory with safetensors or PyTorch zip files, a GGUF file, or an artifact.
@@ -45,60 +42,31 @@ def convert(
         options: What to store, and how much to compare with the source.
         note: Told in a line each what was dropped, dequantised, found twice and validated.
 
-    Returns:
-        The manifest of what `destination` holds now.
-
     Raises:
         AlreadyExists: The destination holds something else.
         CorruptData: The source is damaged or changed meanwhile, or the result is not what the source says.
         HalogenError: As `Checkpoint.open` raises.
         OSError: The disk says no.
     """
-    destination = destination.absolute()
-    _check_free(destination)
-    before = stamp(source)
+    place, before = Destination.check(destination), stamp(source)
     checkpoint = Checkpoint.open(source, options)
-    for line in checkpoint.notes:
-        note(line)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{destination.name}.converting-"
-    sweep(destination.parent, prefix)
-    with owned_directory(destination.parent, prefix) as work:
-        header = _write_weights(checkpoint, work, progress)
-        for line in _findings(checkpoint, work, header, options.validation, progress):
-            note(line)
+    with place.workshop() as work:
+        manifest = _make(checkpoint, work, options.validation, progress, note)
         check_unchanged(source, before)
-        manifest = _write_rest(checkpoint, work, header)
-        if not _holds(destination, manifest):
-            publish_directory(work, destination)
+        place.take(work, manifest)
     return manifest
 
 
-def _check_free(destination: Path) -> None:
-    """Refuses early what could never be made or replaced."""
-    nearest = next(folder for folder in destination.parents if folder.exists())
-    if not nearest.is_dir():
-        raise InvalidRequest(f"{nearest.name} is a file, so nothing can lie in it; give another OUT")
-    is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
-    if is_taken and not (destination / MANIFEST_NAME).is_file():
-        raise AlreadyExists(
-            f"{destination.name} exists and is no artifact; give another OUT", reason="DESTINATION_EXISTS"
-        )
-
-
-def _holds(destination: Path, manifest: Manifest) -> bool:
-    if not (destination / MANIFEST_NAME).is_file():
-        return False
-    try:
-        present: str = read_manifest(destination).id
-    except HalogenError as fault:
-        present = fault.message
-    if present != manifest.id:
-        raise AlreadyExists(
-            f"{destination.name} holds another artifact ({present}); give another OUT, or remove it",
-            reason="DESTINATION_EXISTS",
-        )
-    return True
+def _make(
+    checkpoint: Checkpoint, work: Path, extent: Validation, progress: Progress, note: Note
+) -> Manifest:
+    """Fills the directory `work`; its manifest goes in last."""
+    for line in checkpoint.notes:
+        note(line)
+    header = _write_weights(checkpoint, work, progress)
+    for line in _findings(checkpoint, work, header, extent, progress):
+        note(line)
+    return _write_rest(checkpoint, work, header)
 
 
 def _write_weights(checkpoint: Checkpoint, work: Path, progress: Progress) -> Header:

@@ -34,6 +34,7 @@ FIRST_S, SECOND_S, TEST_S = 240, 20, 720
 END_S = 60
 RECOVERY_S = 10
 FUZZ_S = 300
+CONVERTER_KILLS = 50
 IDLE_S, GROWTH_S, GROWTH_BYTES = 60, 600, 16 << 20
 
 
@@ -168,6 +169,16 @@ def kills(fresh: Clone) -> Iterator[Line]:
     yield Line(f"3.2 kill -9, 5 times each, under load; whole again within {RECOVERY_S} s", good, said)
 
 
+def converter_kills(fresh: Clone) -> Iterator[Line]:
+    """kill -9 of the converter at more moments than `make test` has time for."""
+    path = "tests/unit/loader/test_loader_convert_process.py"
+    command = (".venv/bin/python", "-m", "pytest", "-q", "-s", "-k", "kill", path)
+    run = fresh.run(*command, HALOGEN_CONVERTER_KILLS=str(CONVERTER_KILLS))
+    seen = "".join(re.findall(r"killed: .*", run.stdout))
+    promise = f"4.5 converter: kill -9 at {CONVERTER_KILLS} random moments leaves all or nothing"
+    yield Line(promise, run.returncode == 0, seen or run.stdout[-500:])
+
+
 def fuzz(fresh: Clone) -> Iterator[Line]:
     """The header reader under a fuzzer for longer than `make test` has time for."""
     path = "tests/unit/checkpoint/test_checkpoint_fuzz.py"
@@ -210,22 +221,30 @@ def docker() -> dict[str, str]:
 
 
 def bench(fresh: Clone) -> Iterator[Line]:
-    """Ours, served, beside transformers."""
-    result = fresh.folder / "figures.json"
-    run = fresh.run(".venv/bin/python", "bench/first_light.py", "--json", str(result))
+    """Each benchmark's figures beside their goals."""
+    for number, name in (("2.7", "first_light"), ("4.3", "convert")):
+        yield from figures(fresh, number, name)
+
+
+def figures(fresh: Clone, number: str, name: str) -> Iterator[Line]:
+    """Of one benchmark: whether each is as good as its goal."""
+    result = fresh.folder / f"{name}.json"
+    run = fresh.run(".venv/bin/python", f"bench/{name}.py", "--json", str(result))
     if run.returncode != 0:
-        yield Line("2.7 bench/first_light.py", False, run.stderr.strip()[-500:])
+        yield Line(f"{number} bench/{name}.py", False, run.stderr.strip()[-500:])
         return
     for figure in json.loads(result.read_text())["figures"]:
-        if figure["goal"] is not None:
-            good = figure["value"] >= figure["goal"]
-            yield Line(f"2.7 {figure['name']} >= {figure['goal']}", good, f"{figure['value']:.2f} x")
+        if (goal := figure["goal"]) is not None:
+            higher = figure["better"] == "higher"
+            good = figure["value"] >= goal if higher else figure["value"] <= goal
+            said = f"{figure['name']} {'>=' if higher else '<='} {goal}"
+            yield Line(f"{number} {said}", good, f"{figure['value']:.2f} {figure['unit']}")
 
 
 def main() -> int:
     console, lines = Console(), list[Line]()
     with clone() as fresh:
-        for part in (starts, ends, tests, bench, kills, fuzz, rest, containers):
+        for part in (starts, ends, tests, bench, kills, converter_kills, fuzz, rest, containers):
             for line in part(fresh):
                 console.print("ok  " if line.passed else "FAIL", line.promise, markup=False)
                 lines.append(line)

@@ -1,9 +1,13 @@
-"""Writes a v2 weight file as a stream: every byte is digested on its way and none is kept."""
+"""Writes a v2 weight file as a stream: every byte is digested on its way and none is kept.
+
+A piece is digested while it is written, and the disk gets to work on what was written while the next is read.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -16,6 +20,7 @@ from services.common.checkpoint.quantisation import check_finite, scale_names
 Progress = Callable[[int, int], None]  # done bytes, total bytes
 
 _ZEROS: Final = bytes(1 << 20)
+_WRITEBACK_BYTES: Final = 32 << 20  # of which the disk is told at a time
 
 
 def write_weights(
@@ -45,9 +50,9 @@ def write_weights(
         OSError: The disk says no.
     """
     header = Header.lay_out(specs, architecture, storage)
-    with path.open("xb", buffering=0) as file:
+    with path.open("xb", buffering=0) as file, ThreadPoolExecutor(1) as digesting:
         file.seek(header.data_offset)
-        stream = _DataStream(file, header, progress)
+        stream = _DataStream(file, header, progress, digesting)
         for entry in header.layout.entries:
             stream.write_tensor(entry, pieces_of(entry))
         header = header.with_digests(stream.finish())
@@ -60,12 +65,13 @@ def write_weights(
 class _DataStream:
     """The data region, written from its start to its end."""
 
-    def __init__(self, file: BinaryIO, header: Header, progress: Progress) -> None:
+    def __init__(self, file: BinaryIO, header: Header, progress: Progress, digesting: Executor) -> None:
         self._file = file
         self._header = header
         self._progress = progress
+        self._digesting = digesting
         self._digester = BlockDigester()
-        self._position = header.data_offset
+        self._position = self._handed_over = header.data_offset
         self._scales = scale_names(header.layout.entries)
 
     def write_tensor(self, entry: TensorEntry, pieces: Iterable[Buffer]) -> None:
@@ -91,7 +97,20 @@ class _DataStream:
 
     def _write(self, piece: Buffer) -> None:
         view = memoryview(piece).cast("B")
-        self._digester.update(view)
+        digested = self._digesting.submit(self._digester.update, view)
         self._position += len(view)
         while view:
             view = view[self._file.write(view) :]
+        digested.result()
+        if self._position - self._handed_over >= _WRITEBACK_BYTES:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Has the disk begin with what was written, so that little is left for the sync in the end.
+
+        Dirty pages are no longer wanted in memory, says the advice: Linux starts to write them back at once, and
+        keeps those that are being written.
+        """
+        length = self._position - self._handed_over
+        os.posix_fadvise(self._file.fileno(), self._handed_over, length, os.POSIX_FADV_DONTNEED)
+        self._handed_over = self._position

@@ -1,0 +1,71 @@
+"""Where an artifact is to be made: free, or holding the very same one, so that making it twice is no error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from services.common.checkpoint.artifact_store import read_manifest
+from services.common.checkpoint.durable import publish_directory
+from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest
+from services.common.checkpoint.owned_directory import owned_directory, sweep
+from services.common.errors import AlreadyExists, HalogenError, InvalidRequest
+
+
+class Destination(NamedTuple):
+    """A directory that appears whole, by renaming, or not at all."""
+
+    path: Path
+
+    @classmethod
+    def check(cls, path: Path) -> Self:
+        """Refuses early what could never be made or replaced.
+
+        Raises:
+            InvalidRequest: It would lie in a file.
+            AlreadyExists: Something is there that is no artifact.
+        """
+        path = path.absolute()
+        nearest = next(folder for folder in path.parents if folder.exists())
+        if not nearest.is_dir():
+            raise InvalidRequest(f"{nearest.name} is a file, so nothing can lie in it; give another OUT")
+        is_taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+        if is_taken and not (path / MANIFEST_NAME).is_file():
+            raise AlreadyExists(
+                f"{path.name} exists and is no artifact; give another OUT", reason="DESTINATION_EXISTS"
+            )
+        return cls(path)
+
+    @contextlib.contextmanager
+    def workshop(self) -> Iterator[Path]:
+        """A directory beside it for the scope; what killed makers left there is removed first."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        prefix = f".{self.path.name}.converting-"
+        sweep(self.path.parent, prefix)
+        with owned_directory(self.path.parent, prefix) as work:
+            yield work
+
+    def take(self, work: Path, manifest: Manifest) -> None:
+        """Gives a finished artifact its name, unless the same artifact has it by now.
+
+        Raises:
+            AlreadyExists: Another artifact has it.
+        """
+        if not self._holds(manifest):
+            publish_directory(work, self.path)
+
+    def _holds(self, manifest: Manifest) -> bool:
+        if not (self.path / MANIFEST_NAME).is_file():
+            return False
+        try:
+            present: str = read_manifest(self.path).id
+        except HalogenError as fault:
+            present = fault.message
+        if present != manifest.id:
+            raise AlreadyExists(
+                f"{self.path.name} holds another artifact ({present}); give another OUT, or remove it",
+                reason="DESTINATION_EXISTS",
+            )
+        return True
