@@ -1,4 +1,4 @@
-"""Seeded random Llama checkpoints of any small shape, as Hugging Face directories and as artifacts.
+"""Seeded random checkpoints of the Llama or Qwen2 family, of any small shape, as Hugging Face directories and as artifacts.
 
 Norm weights are random too: an engine that left them out would show. The tokenizer is stories-v1's, so a
 vocabulary of at least 512 entries is what its ids need.
@@ -27,6 +27,7 @@ from services.loader.safetensors_writer import write_safetensors
 STORIES: Final = Path(__file__).parent / "models" / "stories-v1"
 
 _DTYPES: Final = {"uint16": DType.BF16, "float16": DType.FP16, "float32": DType.FP32}
+_CLASSES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 _TORCH_NAMES: Final = {DType.BF16: "bfloat16", DType.FP16: "float16", DType.FP32: "float32"}
 
 
@@ -46,14 +47,14 @@ class TinyShape:
     rope_theta: float = 10_000.0
     tie_word_embeddings: bool = False
     dtype: DType = DType.BF16
+    model_type: str = "llama"
 
     def config(self) -> dict[str, Any]:
         """Hugging Face's config.json."""
         fields = dataclasses.asdict(self)
         return {
             **{name: value for name, value in fields.items() if name != "dtype"},
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+            "architectures": [_CLASSES[self.model_type]],
             "hidden_act": "silu",
             "attention_bias": False,
             "mlp_bias": False,

@@ -10,16 +10,17 @@ from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.fields import Fields
 from services.common.errors import Unsupported
 
-_DEFAULTS: Final[Mapping[str, Any]] = {  # what transformers' LlamaConfig assumes where config.json is silent
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
+_COMMON_DEFAULTS: Final = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {  # what transformers assumes where config.json is silent
+    "llama": {**_COMMON_DEFAULTS, "max_position_embeddings": 2048},
+    "qwen2": {**_COMMON_DEFAULTS, "max_position_embeddings": 32_768, "num_key_value_heads": 32},
 }
 _REQUIRED_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "model_type": ("llama",),
+    "model_type": tuple(_DEFAULTS),
     "hidden_act": (None, "silu"),
     "attention_bias": (None, False),
     "mlp_bias": (None, False),
+    "use_sliding_window": (None, False),
     "quantization_config": (None,),
 }
 
@@ -41,6 +42,11 @@ class Architecture:
     rms_norm_eps: float
     rope_theta: float
     tie_word_embeddings: bool
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether q, k and v have biases: what sets the qwen2 family apart."""
+        return self.model_type == "qwen2"
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], dtype: DType) -> Self:
@@ -67,7 +73,8 @@ class Architecture:
             "head_dim": _count(config, "hidden_size") // heads,
             "rope_theta": _rope_theta(config),
         }
-        chosen = {**_DEFAULTS, **derived, **{k: v for k, v in config.items() if v is not None}}
+        defaults = _DEFAULTS[config["model_type"]]
+        chosen = {**derived, **defaults, **{k: v for k, v in config.items() if v is not None}}
         return cls.from_fields(
             {**chosen, "rope_theta": derived["rope_theta"], "dtype": dtype.value}, exact=False
         )

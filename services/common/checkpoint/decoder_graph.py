@@ -53,15 +53,10 @@ class _Drawing:
     def _attention(self, prefix: str, residual: str) -> str:
         arch = self._arch
         heads, kv_heads, size = arch.num_attention_heads, arch.num_key_value_heads, arch.head_dim
-        normed = self._norm(f"{prefix}input_layernorm.weight", residual, _ROWS)
-        names = [f"{prefix}self_attn.{part}_proj.weight" for part in "qkv"]
-        qkv = self._float(
-            f"{prefix}qkv", "linear", (normed, *map(self._weight, names)), (heads + 2 * kv_heads) * size
-        )
         mixed = self._add(
             f"{prefix}attention",
             "causal_attention",
-            (qkv,),
+            (self._qkv(prefix, self._norm(f"{prefix}input_layernorm.weight", residual, _ROWS)),),
             dtype=arch.dtype,
             shape=(_ROWS, heads * size),
             heads=heads,
@@ -71,6 +66,17 @@ class _Drawing:
         )
         output = self._weight(f"{prefix}self_attn.o_proj.weight")
         return self._float(f"{prefix}attended", "add_linear", (residual, mixed, output), arch.hidden_size)
+
+    def _qkv(self, prefix: str, normed: str) -> str:
+        arch = self._arch
+        columns = (arch.num_attention_heads + 2 * arch.num_key_value_heads) * arch.head_dim
+        names = [f"{prefix}self_attn.{part}_proj" for part in "qkv"]
+        weights = [self._weight(f"{name}.weight") for name in names]
+        qkv = self._float(f"{prefix}qkv", "linear", (normed, *weights), columns)
+        if not arch.has_qkv_bias:
+            return qkv
+        biases = [self._weight(f"{name}.bias") for name in names]
+        return self._float(f"{prefix}qkv_biased", "add_bias", (qkv, *biases), columns)
 
     def _mlp(self, prefix: str, residual: str) -> str:
         arch = self._arch

@@ -30,14 +30,19 @@ def _layer(arch: Architecture, prefix: str, dtype: DType) -> Iterator[TensorSpec
     hidden, wide = arch.hidden_size, arch.intermediate_size
     q_rows, kv_rows = arch.num_attention_heads * arch.head_dim, arch.num_key_value_heads * arch.head_dim
 
-    def tensor(name: str, *shape: int, group: str = "", shard: Shard = Shard.REPLICATED) -> TensorSpec:
+    def tensor(
+        name: str, *shape: int, group: str = "", shard: Shard = Shard.REPLICATED, kind: str = "weight"
+    ) -> TensorSpec:
         group = prefix + group if group else ""
-        return TensorSpec(name=f"{prefix}{name}.weight", dtype=dtype, shape=shape, group=group, shard=shard)
+        return TensorSpec(name=f"{prefix}{name}.{kind}", dtype=dtype, shape=shape, group=group, shard=shard)
 
     yield tensor("input_layernorm", hidden)
     yield tensor("self_attn.q_proj", q_rows, hidden, group="qkv", shard=Shard.ROWS)
     yield tensor("self_attn.k_proj", kv_rows, hidden, group="qkv", shard=Shard.ROWS)
     yield tensor("self_attn.v_proj", kv_rows, hidden, group="qkv", shard=Shard.ROWS)
+    if arch.has_qkv_bias:
+        for part, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows)):
+            yield tensor(f"self_attn.{part}_proj", rows, group="qkv_bias", shard=Shard.ROWS, kind="bias")
     yield tensor("self_attn.o_proj", hidden, q_rows, shard=Shard.COLUMNS)
     yield tensor("post_attention_layernorm", hidden)
     yield tensor("mlp.gate_proj", wide, hidden, group="gate_up", shard=Shard.ROWS)

@@ -55,8 +55,9 @@ class PortableOperations:
         scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
         return (x * scale * weight.float()).to(weight.dtype)
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return functional.linear(_pad(x), weight)[: len(x)].float()
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        product = functional.linear(_pad(x), weight)[: len(x)].float()
+        return product if bias is None else product + bias.float()
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """In bfloat16 the product is rounded to 8 bits, so coarsely that the best of a row can tie with others.

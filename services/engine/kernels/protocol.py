@@ -65,8 +65,8 @@ class Operations(Protocol):
         """RMS norm (Zhang and Sennrich 2019), x / rms(x) * weight: from float32 into the weights' dtype."""
         ...
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """The product x @ weight.T: from the weights' dtype into float32."""
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """The product x @ weight.T, plus `bias` [out] if there is one: from the weights' dtype into float32."""
         ...
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -59,6 +59,7 @@ def observed(constants: Architecture, weights: LlamaWeights) -> Architecture:
     query_rows = layer.output.shape[1]
     return dataclasses.replace(
         constants,
+        model_type="llama" if layer.qkv_bias is None else "qwen2",  # all that sets the two apart
         vocab_size=weights.embedding.shape[0],
         hidden_size=weights.embedding.shape[1],
         intermediate_size=layer.down.shape[1],

@@ -1,4 +1,4 @@
-"""The Llama decoder (Touvron et al. 2023) over paged keys and values."""
+"""The Llama decoder (Touvron et al. 2023), with Qwen2's biases where there are any, over paged keys and values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Llama:
         residual = kernels.embed(weights.embedding, torch.from_numpy(step.token_ids))
         for index, layer in enumerate(weights.layers):
             hidden = kernels.rms_norm(residual, layer.attention_norm, eps)
-            mixed = attention(index, kernels.linear(hidden, layer.qkv))
+            mixed = attention(index, kernels.linear(hidden, layer.qkv, layer.qkv_bias))
             kernels.add_linear(residual, mixed, layer.output)
             hidden = kernels.rms_norm(residual, layer.mlp_norm, eps)
             gated = kernels.gated_silu(kernels.linear(hidden, layer.gate_up), self.dtype)

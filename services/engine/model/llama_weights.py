@@ -1,4 +1,4 @@
-"""The tensors of a Llama decoder, in the places where it uses them."""
+"""The tensors of a decoder of the Llama or Qwen2 family, in the places where it uses them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class LayerWeights:
 
     attention_norm: torch.Tensor
     qkv: torch.Tensor  # q, k, v rows one after the other
+    qkv_bias: torch.Tensor | None  # one element for each row of qkv; None where the model has none
     output: torch.Tensor
     mlp_norm: torch.Tensor
     gate_up: torch.Tensor  # gate rows, then up rows

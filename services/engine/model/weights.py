@@ -102,18 +102,23 @@ class _Binder:
         embedding = self._view(EMBEDDING)
         return LlamaWeights(
             embedding=embedding,
-            layers=tuple(self._layer(f"model.layers.{i}.") for i in range(architecture.num_hidden_layers)),
+            layers=tuple(
+                self._layer(f"model.layers.{i}.", has_qkv_bias=architecture.has_qkv_bias)
+                for i in range(architecture.num_hidden_layers)
+            ),
             norm=self._view("model.norm.weight"),
             head=embedding if architecture.tie_word_embeddings else self._view(HEAD),
         )
 
-    def _layer(self, prefix: str) -> LayerWeights:
-        def view(*names: str) -> torch.Tensor:
-            return self._view(*(f"{prefix}{name}.weight" for name in names))
+    def _layer(self, prefix: str, *, has_qkv_bias: bool) -> LayerWeights:
+        def view(*names: str, kind: str = "weight") -> torch.Tensor:
+            return self._view(*(f"{prefix}{name}.{kind}" for name in names))
 
+        qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         return LayerWeights(
             attention_norm=view("input_layernorm"),
-            qkv=view("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            qkv=view(*qkv),
+            qkv_bias=view(*qkv, kind="bias") if has_qkv_bias else None,
             output=view("self_attn.o_proj"),
             mlp_norm=view("post_attention_layernorm"),
             gate_up=view("mlp.gate_proj", "mlp.up_proj"),

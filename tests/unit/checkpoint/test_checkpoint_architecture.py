@@ -42,6 +42,16 @@ def test_silent_fields_take_transformers_defaults() -> None:
     assert DType.FP16 is architecture.dtype
 
 
+def test_silent_fields_of_qwen2_are_its_own() -> None:
+    """Qwen2Config assumes other numbers than LlamaConfig."""
+    silent = {"num_key_value_heads", "max_position_embeddings"}
+    config = {name: value for name, value in CONFIG.items() if name not in silent}
+    qwen2 = {**config, "model_type": "qwen2", "num_attention_heads": 64, "head_dim": 16}
+    architecture = Architecture.from_config(qwen2, DType.BF16)
+    assert (32, 32_768) == (architecture.num_key_value_heads, architecture.max_position_embeddings)
+    assert architecture.has_qkv_bias
+
+
 def test_fields_are_read_back_as_written() -> None:
     """What a manifest holds is the whole architecture."""
     architecture = Architecture.from_config(CONFIG, DType.BF16)
@@ -64,11 +74,12 @@ def test_the_rotary_base_is_found_where_versions_put_it(rope: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"model_type": "qwen2"}, "model_type is 'qwen2'"),
+        ({"model_type": "qwen3"}, "model_type is 'qwen3'; this build serves 'llama' or 'qwen2'"),
         ({"model_type": None}, "model_type"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"attention_bias": True}, "attention_bias"),
         ({"mlp_bias": True}, "mlp_bias"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled .'llama3'"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .'linear'"),

@@ -35,7 +35,7 @@ def hash_of(arch: Architecture = ARCH, storage: Storage = UNDIVIDED) -> GraphHas
 
 ALL = {"topology", "architecture", "tensors"}
 FIELDS: dict[str, tuple[Any, set[str]]] = {
-    "model_type": ("qwen", {"architecture"}),
+    "model_type": ("qwen2", ALL),
     "dtype": (DType.FP32, ALL),
     "hidden_size": (128, ALL),
     "intermediate_size": (128, ALL),
@@ -253,6 +253,7 @@ def test_300_tensors_are_hashed_in_50_ms() -> None:
         begun = time.perf_counter()
         GraphHash.of(arch, entries, UNDIVIDED)
         seconds.append(time.perf_counter() - begun)
+    print(f"graph: 300 tensors are hashed in {min(seconds) * 1000:.1f} ms")
     assert min(seconds) < 0.05
 
 

@@ -35,6 +35,7 @@ SHAPES = {
         rope_theta=100_000.0,
         dtype=DType.FP32,
     ),
+    "biased": TinyShape(model_type="qwen2", tie_word_embeddings=True),
 }
 
 
@@ -48,7 +49,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Hugging Face directories by name: the two story models and three random shapes."""
+    """Hugging Face directories by name: the two story models and random shapes."""
     root = tmp_path_factory.mktemp("checkpoints")
     stories = {name: MODELS / name for name in ("stories-v1", "stories-v2")}
     return stories | {

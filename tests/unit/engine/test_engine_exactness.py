@@ -18,7 +18,7 @@ from tests.unit.engine.decoding import Answer, Decoding, Prompt
 
 LENGTHS = (1, 5, 15, 16, 17, 33, 100, 150)
 NEW = 24
-ALL_MODELS = ["stories-v1", "stories-v2", "grouped", "odd_sizes", "wide_heads"]
+ALL_MODELS = ["stories-v1", "stories-v2", "grouped", "odd_sizes", "wide_heads", "biased"]
 
 
 def prompts(lengths: tuple[int, ...] = LENGTHS) -> list[Prompt]:
@@ -57,7 +57,7 @@ def test_float32_tokens_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "auto"])
-@pytest.mark.parametrize("model", ["stories-v1", "grouped", "odd_sizes", "wide_heads"])
+@pytest.mark.parametrize("model", ["stories-v1", "grouped", "odd_sizes", "wide_heads", "biased"])
 def test_the_same_bits_alone_and_together_in_chunks_and_in_one_piece(
     model: str, dtype: DTypeChoice, artifacts: dict[str, Path], kernels: Kernels
 ) -> None:

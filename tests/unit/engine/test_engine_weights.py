@@ -174,12 +174,18 @@ def test_tensors_that_do_not_fit_the_config_are_refused_by_name(
 
 OTHER_TENSORS: dict[str, tuple[Callable[[TensorSpec], list[TensorSpec]], str]] = {
     "dropped": (lambda spec: [], "tensor model.norm.weight is missing"),
-    "renamed": (lambda spec: [dataclasses.replace(spec, name="norm.weight")], "tensor model.norm.weight is missing"),
+    "renamed": (
+        lambda spec: [dataclasses.replace(spec, name="norm.weight")],
+        "tensor model.norm.weight is missing",
+    ),
     "added": (
         lambda spec: [spec, dataclasses.replace(spec, name="norm.weight")],
         "tensor norm.weight belongs to no such model",
     ),
-    "mis-shaped": (lambda spec: [dataclasses.replace(spec, shape=(7,))], r"model.norm.weight has shape \(7,\)"),
+    "mis-shaped": (
+        lambda spec: [dataclasses.replace(spec, shape=(7,))],
+        r"model.norm.weight has shape \(7,\)",
+    ),
 }
 
 
@@ -195,7 +201,9 @@ def test_r_a24_a_tensor_dropped_renamed_or_added_is_refused_by_name(
     good = prepared(artifacts["grouped"])
     architecture = Header.decode(good.weights.read_bytes()).architecture
     norm = "model.norm.weight"
-    specs = [s for spec in decoder_tensors(architecture) for s in (change(spec) if spec.name == norm else [spec])]
+    specs = [
+        s for spec in decoder_tensors(architecture) for s in (change(spec) if spec.name == norm else [spec])
+    ]
     path = tmp_path / "model.halogen"
     header = write_weights(path, specs, architecture, lambda entry: [bytes(entry.nbytes)])
     with pytest.raises(CorruptData, match=message):
@@ -262,3 +270,30 @@ def test_a_decoder_built_of_other_tensors_is_a_graph_mismatch(artifacts: dict[st
     tied = dataclasses.replace(built.weights, head=built.weights.embedding)
     with pytest.raises(PreconditionFailed, match="tie_word_embeddings False, not True"):
         check_graph(header, built.architecture, tied, build)
+
+
+def test_a_decoder_that_lost_its_biases_is_a_graph_mismatch(artifacts: dict[str, Path]) -> None:
+    """They are all that sets a family apart, and without them it would answer, wrongly."""
+    built = Decoding(artifacts["biased"], PortableKernels(), "auto").model._decoder
+    header = Header.decode((artifacts["biased"] / "model.halogen").read_bytes())
+    build = build_of("portable", torch.bfloat16)
+    check_graph(header, built.architecture, built.weights, build)
+    bare = tuple(dataclasses.replace(layer, qkv_bias=None) for layer in built.weights.layers)
+    with pytest.raises(PreconditionFailed, match="model_type 'qwen2', not 'llama'"):
+        check_graph(header, built.architecture, dataclasses.replace(built.weights, layers=bare), build)
+
+
+def test_r_g1_every_factor_of_a_build_is_hashed(artifacts: dict[str, Path]) -> None:
+    """R-G1: whatever a build names, its kernels and its dtype first of all, gives another root when it changes.
+
+    Fault injection: `build_of` leaves the dtype out.
+    """
+    graph = Header.decode((artifacts["grouped"] / "model.halogen").read_bytes()).graph
+    build = build_of("portable", torch.bfloat16)
+    builds = [build, build_of("avx512_bf16", torch.bfloat16), build_of("portable", torch.float32)]
+    builds += [
+        build._replace(**{part: {**factors, name: "other"}})
+        for part, factors in build._asdict().items()
+        for name in factors
+    ]
+    assert len(builds) == len({each.root(graph) for each in builds})

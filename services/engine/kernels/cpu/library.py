@@ -16,7 +16,8 @@ class Layer(ctypes.Structure):
     """struct halogen_layer."""
 
     _fields_ = tuple(
-        (name, _Pointer) for name in ("attention_norm", "qkv", "output", "mlp_norm", "gate_up", "down")
+        (name, _Pointer)
+        for name in ("attention_norm", "qkv", "qkv_bias", "output", "mlp_norm", "gate_up", "down")
     )
 
 

@@ -83,6 +83,7 @@ def _layer(weights: LayerWeights) -> Layer:
     return Layer(
         attention_norm=weights.attention_norm.data_ptr(),
         qkv=weights.qkv.data_ptr(),
+        qkv_bias=None if weights.qkv_bias is None else weights.qkv_bias.data_ptr(),
         output=weights.output.data_ptr(),
         mlp_norm=weights.mlp_norm.data_ptr(),
         gate_up=weights.gate_up.data_ptr(),

@@ -106,6 +106,7 @@ static void attention_half(struct team *team, int member, const struct work *wor
     const int rows = work->tokens.count, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     const void *hidden = norm(team, member, work, w->attention_norm, NULL, rows);
     linear(team, hidden, w->qkv, s->qkv, rows, q + 2 * kv, m->hidden, m->is_bf16, STORE);
+    if (w->qkv_bias) add_bias(team, s->qkv, w->qkv_bias, rows, q + 2 * kv, m->is_bf16);
     attend(team, &attention, s->scores + s->scores_per_member * (size_t)member);
     linear(team, s->mixed, w->output, s->residual, rows, m->hidden, q, m->is_bf16, ADD);
 }

@@ -6,9 +6,9 @@
 
 struct team;  // see team.h
 
-// Matrices are [out, in], contiguous, in bfloat16 or float32.
+// Matrices are [out, in], contiguous, in bfloat16 or float32; qkv_bias is null in a model that has none.
 struct halogen_layer {
-    const void *attention_norm, *qkv, *output, *mlp_norm, *gate_up, *down;
+    const void *attention_norm, *qkv, *qkv_bias, *output, *mlp_norm, *gate_up, *down;
 };
 
 struct halogen_model {

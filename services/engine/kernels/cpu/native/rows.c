@@ -26,6 +26,21 @@ void embed(struct team *team, const void *table, const int32_t *ids, float *out,
     meet(team);
 }
 
+static void add_bias_row(float *x, const void *bias, int size, bool is_bf16) {
+    for (int d = 0; d < size; d += LANES) {
+        const __mmask16 mask = first_lanes(size - d);
+        const __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, x + d), load_row(bias, d, mask, is_bf16));
+        _mm512_mask_storeu_ps(x + d, mask, sum);
+    }
+}
+
+void add_bias(struct team *team, float *x, const void *bias, int rows, int size, bool is_bf16) {
+    int first, end;
+    while (claim(team, rows, CHUNK_ROWS, &first, &end))
+        for (int i = first; i < end; i++) add_bias_row(x + (ptrdiff_t)i * size, bias, size, is_bf16);
+    meet(team);
+}
+
 static void norm_row(const float *x, const void *weight, void *out, int size, float eps, bool is_bf16) {
     __m512 squares = _mm512_setzero_ps();
     for (int d = 0; d < size; d += LANES) {
