@@ -70,11 +70,12 @@ class Run(NamedTuple):
 
 
 def write_source(directory: Path, shape: dict[str, int]) -> Source:
-    """A checkpoint of random weights below 2, with a tokenizer of one word."""
+    """A checkpoint of random weights below 2, with a tokenizer of as many words as it has rows."""
     directory.mkdir()
     config = {**shape, "model_type": "llama", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
     (directory / "config.json").write_text(json.dumps(config))
-    (directory / "tokenizer.json").write_text(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str())
+    words = {f"word{number}": number for number in range(shape["vocab_size"])}
+    (directory / "tokenizer.json").write_text(Tokenizer(models.WordLevel(words, unk_token="word0")).to_str())
     specs = decoder_tensors(Architecture.from_config(config, DType.BF16))
     write_safetensors(directory / "model.safetensors", specs, map(random_bf16, (s.nbytes for s in specs)))
     return Source(directory, max(spec.nbytes for spec in specs))
@@ -144,8 +145,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of runs; the median of their ratios counts")
-    parser.add_argument("--dir", type=Path, help="where 7 GB may lie meanwhile; the disk of this checkout if not given")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="pairs of runs; the median of their ratios counts"
+    )
+    parser.add_argument(
+        "--dir", type=Path, help="where 7 GB may lie meanwhile; the disk of this checkout if not given"
+    )
     parser.add_argument("--small", action="store_true", help="50 MB, to see that it runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()

@@ -57,9 +57,7 @@ def convert(
     return manifest
 
 
-def _make(
-    checkpoint: Checkpoint, work: Path, extent: Validation, progress: Progress, note: Note
-) -> Manifest:
+def _make(checkpoint: Checkpoint, work: Path, extent: Validation, progress: Progress, note: Note) -> Manifest:
     """Fills the directory `work`; its manifest goes in last."""
     for line in checkpoint.notes:
         note(line)

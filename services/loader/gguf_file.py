@@ -45,13 +45,14 @@ NONSENSE: Final = (  # what reading a damaged file ends in
 _MAX_ITEMS: Final = 1 << 24  # of one array, or of tensors: many times what any vocabulary or model has
 
 
-class _BoundedReader(GGUFReader):  # type: ignore[misc]
+class _BoundedReader(GGUFReader):
     """Reads no further than the file goes, and no endless lists: a damaged length would have it count to 2^63."""
 
     def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
         end = int(offset) + int(count) * np.dtype(dtype).itemsize
         if not 0 <= int(offset) <= end <= len(self.data):
             raise ValueError(f"something ends at byte {end} of {len(self.data)}")
+        self.data = np.asarray(self.data)  # type: ignore[assignment]  # whose views, one for each token, are smaller than a memmap's
         return super()._get(offset, dtype, count, override_order)
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:

@@ -9,7 +9,9 @@ from services.common.errors import CorruptData
 
 _SUFFIXES: Final = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf", ".halogen"})
 
-Stamp = tuple[tuple[str, int, int, int], ...]  # name, inode, bytes and time of change of every file of weights
+Stamp = tuple[
+    tuple[str, int, int, int], ...
+]  # name, inode, bytes and time of change of every file of weights
 
 
 def stamp(source: Path) -> Stamp:

@@ -30,12 +30,18 @@ def make_scaled_artifact(directory: Path, scales: bytes) -> tuple[Path, Manifest
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "check_finite", lambda *_: None)
         header = write_weights(path, SPECS, manifest.architecture, lambda entry: [contents[entry.name]])
+    return artifact, name_weights(artifact, manifest, header.identity)
+
+
+def name_weights(artifact: Path, manifest: Manifest, identity: str) -> Manifest:
+    """Writes and returns the manifest that vouches for the weights as they lie there now."""
+    size_bytes = (artifact / manifest.weights.path).stat().st_size
     files = [
-        dataclasses.replace(file, sha256=header.identity, size_bytes=header.file_bytes)
+        dataclasses.replace(file, sha256=identity, size_bytes=size_bytes)
         if file.role is Role.WEIGHTS
         else file
         for file in manifest.files
     ]
     made = dataclasses.replace(manifest, files=tuple(files))
     (artifact / "manifest.json").write_bytes(made.encode())
-    return artifact, made
+    return made

@@ -18,6 +18,7 @@ from services.common.checkpoint.verified_artifact import verify_weights
 from services.common.checkpoint.writer import write_weights
 from services.common.errors import CorruptData, HalogenError, InvalidRequest
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+from tests.unit.checkpoint.forged_artifact import LIES, make_forged_artifact
 from tests.unit.checkpoint.scaled_artifact import SPECS, make_scaled_artifact
 from tests.unit.checkpoint.strategies import ARCHITECTURE
 
@@ -65,7 +66,8 @@ def damaged(path: Path, offset: int, content: bytes) -> Callable[[], None]:
 
 def boundaries(header: Header) -> list[int]:
     """Where the file's parts begin and end: the preamble's fields, the JSON, the padding, every tensor, the file."""
-    ends = [0, 1, 8, 12, 16, 24, 56, 63, 64, header.data_offset - 1, header.data_offset]
+    json_end = PREAMBLE.size + len(header._json())
+    ends = [0, 1, 8, 12, 16, 24, 56, 63, 64, json_end, header.data_offset - 1, header.data_offset]
     ends += [at for entry in header.layout.entries for at in (entry.offset, entry.end)]
     return [*sorted({*ends, header.file_bytes - 1} - {header.file_bytes}), header.file_bytes + 4096]
 
@@ -162,6 +164,18 @@ def test_a_scale_that_is_no_finite_number_is_refused(tmp_path: Path, scale: str)
     assert "tensor s holds a scale that is not a finite number" in fault.message
     with pytest.raises(ValueError, match="not a finite number"):
         write_weights(tmp_path / "w", SPECS, ARCHITECTURE, lambda e: [scales if e.name == "s" else bytes(4)])
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_a_table_that_lies_is_refused(tmp_path: Path, case: str) -> None:
+    """Though sha256 and manifest vouch for it: whatever contradicts itself is no header.
+
+    Fault injection: leave out `check_table` in `Header._from_fields`.
+    """
+    lie, told = LIES[case]
+    fault = refusal(StoredArtifact(*make_forged_artifact(tmp_path, lie)))
+    assert "header" == fault.metadata["region"]
+    assert told in fault.message
 
 
 def test_finite_scales_are_let_pass(tmp_path: Path) -> None:

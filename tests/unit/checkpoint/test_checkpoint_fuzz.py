@@ -15,7 +15,7 @@ from services.common.checkpoint.header import PREAMBLE, Header
 from tests.unit.checkpoint.fuzz_target import change_blindly, seal, target
 from tests.unit.checkpoint.golden import FOLDER
 
-SECONDS: Final = os.environ.get("HALOGEN_FUZZ_S", "10")
+SECONDS: Final = os.environ.get("HALOGEN_FUZZ_S", "30")
 
 
 @pytest.fixture

@@ -40,7 +40,11 @@ def test_every_option_is_heeded(tmp_path: Path) -> None:
     assert {"artifact_id": manifest.id, "directory": str(target)} == json.loads(made.stdout)
     header = Header.decode((target / "model.halogen").read_bytes())
     assert (DType.BF16, Storage(16, 2)) == (manifest.architecture.dtype, header.storage)
-    for note in ("dropped training state, 8 bytes: optimizer.state.0.step", "rounded to bf16", "validated (full)"):
+    for note in (
+        "dropped training state, 8 bytes: optimizer.state.0.step",
+        "rounded to bf16",
+        "validated (full)",
+    ):
         assert note in made.stderr
 
 

@@ -99,7 +99,10 @@ def write_tokenizer(writer: gguf.GGUFWriter) -> None:
 
 
 def permute_as_llama(name: str, value: Array) -> Array:
-    heads = {"blk.0.attn_q.weight": SHAPE.num_attention_heads, "blk.0.attn_k.weight": SHAPE.num_key_value_heads}
+    heads = {
+        "blk.0.attn_q.weight": SHAPE.num_attention_heads,
+        "blk.0.attn_k.weight": SHAPE.num_key_value_heads,
+    }
     return permute(value, heads[name]) if name in heads else value
 
 

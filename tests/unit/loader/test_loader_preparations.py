@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -40,6 +41,7 @@ from services.loader.reading import Reading
 from services.loader.residents import Prepared
 from services.loader.weight_file import ReadMode
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+from tests.unit.checkpoint.forged_artifact import LIES, make_forged_artifact
 from tests.unit.checkpoint.scaled_artifact import make_scaled_artifact
 from tests.unit.loader.disk import flip, open_descriptors
 
@@ -270,6 +272,19 @@ async def test_a_scale_that_is_no_number_is_refused_before_a_place_is_taken(
     artifact, manifest = make_scaled_artifact(tmp_path / "scaled", bytes.fromhex("003c 007e"))
     store.put(artifact)
     with pytest.raises(CorruptData, match="holds a scale that is not a finite number"):
+        await prepare(preparations, manifest.id)
+    assert [] == files_in(shm)
+
+
+@pytest.mark.parametrize("case", LIES)
+async def test_a_table_that_lies_reaches_no_engine(
+    tmp_path: Path, preparations: Preparations, store: ArtifactStore, shm: Path, case: str
+) -> None:
+    """The manifest vouches for it, and yet no place is taken."""
+    lie, told = LIES[case]
+    artifact, manifest = make_forged_artifact(tmp_path / "forged", lie)
+    store.put(artifact)
+    with pytest.raises(CorruptData, match=re.escape(told)):
         await prepare(preparations, manifest.id)
     assert [] == files_in(shm)
 
