@@ -77,12 +77,15 @@ def write_source(directory: Path, shape: dict[str, int]) -> Source:
     words = {f"word{number}": number for number in range(shape["vocab_size"])}
     (directory / "tokenizer.json").write_text(Tokenizer(models.WordLevel(words, unk_token="word0")).to_str())
     specs = decoder_tensors(Architecture.from_config(config, DType.BF16))
-    write_safetensors(directory / "model.safetensors", specs, map(random_bf16, (s.nbytes for s in specs)))
+    chance = np.random.default_rng(0)
+    write_safetensors(
+        directory / "model.safetensors", specs, (random_bf16(chance, spec.nbytes) for spec in specs)
+    )
     return Source(directory, max(spec.nbytes for spec in specs))
 
 
-def random_bf16(nbytes: int) -> bytes:
-    bits = np.random.default_rng(nbytes).integers(0, 1 << 16, nbytes // 2, np.uint16)
+def random_bf16(chance: np.random.Generator, nbytes: int) -> bytes:
+    bits = np.frombuffer(chance.bytes(nbytes), np.uint16)
     return (bits & 0xBFFF).tobytes()  # exponents of at most 127
 
 
