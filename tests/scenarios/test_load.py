@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import os
 import random
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from services.engine.engine import Engine
 from services.engine.loaded_model import ModelOnArena
 from services.engine.ragged import Ragged
 from services.scheduler.ledger import Ledger
+from tests.brake import Brake
 from tests.scenarios.cluster import Cluster
 
 Start = Callable[..., Any]
@@ -79,13 +84,32 @@ async def collect(stream: CompletionStream, seen: list[Chunk]) -> None:
         seen.append(chunk)
 
 
-async def run_load(system: Cluster, artifact: Path) -> None:
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def until_somebody_waits(system: Cluster) -> None:
+    async with asyncio.timeout(60):
+        while not (await system.occupancy()).queued_requests:
+            pass
+
+
+async def run_load(system: Cluster, artifact: Path, held: Callable[[], AbstractContextManager[None]]) -> None:
+    """While the engine is held, a queue forms whoever is faster."""
     await system.publish("stories", artifact)
     asked = prompts(seed=11)
     async with system.client() as client:
         one_by_one = [await answer(client, *each) for each in asked]
-        together = await asyncio.gather(*(answer(client, *each) for each in asked))
-    assert one_by_one == together
+        async with asyncio.TaskGroup() as group:
+            with held():
+                together = [group.create_task(answer(client, *each)) for each in asked]
+                await until_somebody_waits(system)
+    assert one_by_one == [task.result() for task in together]
     occupancy = await system.occupancy()
     [engine] = occupancy.engines
     print(f"peak occupancy {engine.peak_occupancy:.3f}, peak queue {occupancy.peak_queued_requests}")
@@ -95,10 +119,10 @@ async def run_load(system: Cluster, artifact: Path) -> None:
 
 
 async def test_64_streams_at_once_answer_as_one_by_one(
-    start: Start, stories: dict[str, Path], checks: collections.Counter[str]
+    start: Start, stories: dict[str, Path], brake: Brake, checks: collections.Counter[str]
 ) -> None:
     """Full arena, waiting queue, the same ids; arena and ledger conserve every byte at every step."""
-    await run_load(await start("in_process", engine=ARENA), stories["stories-v1"])
+    await run_load(await start("in_process", engine=ARENA), stories["stories-v1"], brake.held)
     print("checks of conservation:", dict(checks))
     assert checks["arena"] >= STREAMS
     assert checks["ledger"] >= 4 * STREAMS
@@ -106,7 +130,8 @@ async def test_64_streams_at_once_answer_as_one_by_one(
 
 async def test_64_streams_over_real_processes(start: Start, stories: dict[str, Path]) -> None:
     """The same with every hop a wire."""
-    await run_load(await start("processes", engine=ARENA), stories["stories-v1"])
+    system: Cluster = await start("processes", engine=ARENA)
+    await run_load(system, stories["stories-v1"], lambda: stopped(system.pids()["engine"]))
 
 
 async def test_a_long_prompt_delays_a_running_stream_by_one_chunk(
