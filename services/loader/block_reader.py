@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,22 +49,30 @@ class BlockReader:
         self._failed = threading.Event()
         self.mode, self.refusal = ReadMode.DIRECT, ""
 
-    def read_into(self, sink: Sink, progress: Callable[[int], None], stop: threading.Event) -> None:
-        """Reads and verifies every block.
+    def read_into(
+        self,
+        sink: Sink,
+        progress: Callable[[int], None],
+        stop: threading.Event,
+        *,
+        only: Sequence[int] | None = None,
+    ) -> None:
+        """Reads and verifies the blocks.
 
         Args:
             sink: Takes the file, at the file's own offsets.
             progress: Told the length of every verified block, from the thread that read it.
             stop: Ends the work early.
+            only: The blocks that are wanted; all of them when None.
 
         Raises:
             CorruptData: A block does not match its digest; names the file and the block.
             Cancelled: `stop` was set.
             PreconditionFailed: The mode that is asked for cannot be had.
         """
-        blocks = iter(
-            list(enumerate(split_blocks(self._header.data_bytes)))
-        )  # shared: each block is taken once
+        every = list(enumerate(split_blocks(self._header.data_bytes)))
+        wanted = every if only is None else [every[index] for index in only]
+        blocks = iter(wanted)  # shared: each block is taken once
 
         def work() -> None:
             for index, (begin, end) in blocks:

@@ -20,45 +20,48 @@ class Commons:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = tuple(places)
-        self._claims: dict[ArtifactId, Holding] = {}
+        self._claims: dict[str, Holding] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, artifact_id: ArtifactId) -> AsyncIterator[None]:
-        """Waits for the turn to make an artifact's file, wherever it will lie, and holds it for the scope."""
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Waits for the turn to make the file of that name, wherever it will lie, and holds it for the scope."""
         async with contextlib.AsyncExitStack() as scope:
             for _, directory in self._directories(make=True):
-                await scope.enter_async_context(directory.turn(artifact_id))
+                await scope.enter_async_context(directory.turn(name))
                 break
             yield
 
     def claim(self) -> tuple[ArtifactId, ...]:
-        """Holds what loaders that are gone have left, until it is found or dropped; removes what they had begun."""
+        """Holds the whole artifacts that loaders that are gone have left, until each is found or dropped.
+
+        What they had begun is removed. Files of ranks wait until somebody asks, or somebody needs their room.
+        """
         for kind, directory in self._directories():
             directory.sweep()
             for name in directory.finished():
                 if ARTIFACT_ID_PATTERN.fullmatch(name) and (held := directory.find(name)):
-                    self.drop(ArtifactId(name))  # of two places the later one's counts
-                    self._claims[ArtifactId(name)] = file_holding(kind, held)
-        return tuple(self._claims)
+                    self.drop(name)  # of two places the later one's counts
+                    self._claims[name] = file_holding(kind, held)
+        return tuple(map(ArtifactId, self._claims))
 
-    def find(self, artifact_id: ArtifactId) -> Holding | None:
-        """The artifact's finished file, held, if there is one; the caller has the turn."""
-        if claimed := self._claims.pop(artifact_id, None):
+    def find(self, name: str) -> Holding | None:
+        """The finished file of that name, held, if there is one; the caller has the turn."""
+        if claimed := self._claims.pop(name, None):
             return claimed
         for kind, directory in self._directories():
-            if held := directory.find(artifact_id):
+            if held := directory.find(name):
                 return file_holding(kind, held)
         return None
 
-    def drop(self, artifact_id: ArtifactId) -> None:
+    def drop(self, name: str) -> None:
         """Gives up a claim that came to nothing; no error if there is none."""
-        if claimed := self._claims.pop(artifact_id, None):
+        if claimed := self._claims.pop(name, None):
             claimed.release()
 
     def close(self) -> None:
         """Drops every claim."""
-        for artifact_id in tuple(self._claims):
-            self.drop(artifact_id)
+        for name in tuple(self._claims):
+            self.drop(name)
 
     def _directories(self, *, make: bool = False) -> Iterator[tuple[PlaceKind, SharedDirectory]]:
         for place in self._places:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -82,7 +82,7 @@ class Loads:
         self._room = room
         self._reading = reading
         self._metrics = metrics
-        self._disk = asyncio.Lock()  # two reads at a time would only slow each other down
+        self.disk = asyncio.Lock()  # two reads at a time would only slow each other down
         self.report = ReadReport()
 
     @property
@@ -90,7 +90,7 @@ class Loads:
         """Where weights last went and why, for people."""
         return IN_PLACE if self._reading.asked is ReadMode.MMAP else self._room.placement
 
-    async def load(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Prepared:
+    async def load(self, artifact_id: ArtifactId, flight: Flight[Any]) -> Prepared:
         """Loads one artifact, and tells how far it is.
 
         Raises:
@@ -98,17 +98,18 @@ class Loads:
             CorruptData: A byte of it is wrong; nothing of it is kept.
             Overloaded: There is no room for it.
         """
-        verified = await self._verify(artifact_id, flight)
+        verified = await self.verify(artifact_id, flight)
         if self._reading.asked is ReadMode.MMAP:
-            async with self._disk:
+            async with self.disk:
                 return await self._leave_in_place(verified, flight)
-        async with self._commons.turn(artifact_id), self._disk:
+        async with self._commons.turn(artifact_id), self.disk:
             if adopted := await self._adopt(verified):
                 flight.advance(verified.header.file_bytes)
                 return verified.prepared(adopted.holding, huge_pages=adopted.huge_pages)
             return await self._read(verified, flight)
 
-    async def _verify(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> Verified:
+    async def verify(self, artifact_id: ArtifactId, flight: Flight[Any]) -> Verified:
+        """Everything but the weights' data; raises as `load` does."""
         with self._metrics.stage(Stage.VERIFY):
             stored = await asyncio.to_thread(self._store.open, artifact_id)
             total_bytes = stored.manifest.total_bytes
@@ -135,7 +136,7 @@ class Loads:
         log.info("checkpoint_adopted", **told)
         return adopted
 
-    async def _read(self, verified: Verified, flight: Flight[Prepared]) -> Prepared:
+    async def _read(self, verified: Verified, flight: Flight[Any]) -> Prepared:
         self._log_start(verified)
         with self._metrics.stage(Stage.PLACE):
             reservation = await self._room.reserve(verified.artifact_id, verified.header.file_bytes)
@@ -145,11 +146,11 @@ class Loads:
             return load.run(self._reading, progress, stop)
 
         with self._metrics.stage(Stage.FETCH), span("read", verified.attributes):
-            holding, how = await self._run(work, flight, lambda made: made[0].release())
+            holding, how = await self.run(work, flight, lambda made: made[0].release())
         self.report.tell(how, self._reading.pace.manners)
         return verified.prepared(holding, huge_pages=reservation.huge_pages)
 
-    async def _leave_in_place(self, verified: Verified, flight: Flight[Prepared]) -> Prepared:
+    async def _leave_in_place(self, verified: Verified, flight: Flight[Any]) -> Prepared:
         self._log_start(verified)
         file = InPlace(verified.stored, verified.header)
 
@@ -157,7 +158,7 @@ class Loads:
             return file.verify(self._reading, progress, stop)
 
         with self._metrics.stage(Stage.FETCH), span("read", verified.attributes):
-            holding = await self._run(work, flight, lambda holding: holding.release())
+            holding = await self.run(work, flight, lambda holding: holding.release())
         self.report.tell(MAPPED, self._reading.pace.manners)
         lazy_bytes = int(verified.header.file_bytes * self._reading.lazy_share)
         return verified.prepared(holding, huge_pages=False, lazy_bytes=lazy_bytes)
@@ -166,10 +167,10 @@ class Loads:
         size_bytes, manners = verified.stored.manifest.total_bytes, self._reading.pace.manners
         log.info("checkpoint_start", artifact_id=verified.artifact_id, size_bytes=size_bytes, manners=manners)
 
-    async def _run(
+    async def run(
         self,
         work: Callable[[Progress, threading.Event], R],
-        flight: Flight[Prepared],
+        flight: Flight[Any],
         undo: Callable[[R], None],
     ) -> R:
         """Runs blocking work in a thread that may tell of its progress from any other."""

@@ -21,6 +21,8 @@ from services.loader.flight import Done, Flight
 from services.loader.loads import Loads
 from services.loader.metrics import LoaderMetrics
 from services.loader.place import Place
+from services.loader.rank_loads import RankLoads
+from services.loader.ranks import Ranks, file_name, rank_name
 from services.loader.reading import Reading, ReadReport
 from services.loader.residents import Prepared, Residents
 from services.loader.room import Room
@@ -57,20 +59,21 @@ class Preparations:
         self._places = tuple(places)
         self._metrics = metrics
         self._clock_s = clock_s
-        self._flights: dict[ArtifactId, Flight[Prepared]] = {}
+        self._flights: dict[tuple[ArtifactId, int], Flight[dict[str, Prepared]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
         self._residents = Residents(keep_s)
         self._commons = Commons(self._places)
         room = Room(self._places, self._residents, self._drop, guard, clock_s)
         self._loads = Loads(store, self._commons, room, reading, metrics)
+        self._rank_loads = RankLoads(self._loads, self._commons, room, reading, metrics)
         self._rest_timer: asyncio.TimerHandle | None = None
         self.changed = asyncio.Event()  # set when artifact_ids, placement or report may have changed
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         for artifact_id in await asyncio.to_thread(self._commons.claim):
-            self._take_off(artifact_id)
+            self._take_off(artifact_id, None)
         return self
 
     async def __aexit__(
@@ -85,7 +88,7 @@ class Preparations:
                 self._rest_timer.cancel()
             self._commons.close()
             for prepared in list(self._residents):
-                self._residents.remove(prepared.artifact_id).holding.release()
+                self._residents.remove(prepared.name).holding.release()
             for place in self._places:
                 place.close()
 
@@ -109,34 +112,42 @@ class Preparations:
         """How weights were last read."""
         return self._loads.report
 
-    async def prepare(self, artifact_id: ArtifactId) -> AsyncGenerator[Done | Prepared, None]:
+    async def prepare(
+        self, artifact_id: ArtifactId, ranks: Ranks | None = None
+    ) -> AsyncGenerator[Done | Prepared, None]:
         """Yields progress, then the prepared artifact; at once when it is there already.
+
+        Args:
+            artifact_id: Of the artifact.
+            ranks: The rank whose part of it is wanted; None for all of it.
 
         Raises:
             NotFound: The store does not have it.
             CorruptData: A byte of it is wrong; nothing of it is kept.
             Overloaded: There is no room for it.
         """
-        if prepared := self._present(artifact_id):
-            yield prepared
-            return
-        flight = self._flights.get(artifact_id) or self._take_off(artifact_id)
-        async with contextlib.aclosing(flight.follow()) as progress:
-            async for done in progress:
-                yield done
-        yield flight.result()
+        part = ranks.name if ranks else ""
+        name = file_name(artifact_id, part)
+        prepared = self._present(name)
+        while prepared is None:
+            flight = self._flights.get(_key(artifact_id, ranks)) or self._take_off(artifact_id, ranks)
+            async with contextlib.aclosing(flight.follow()) as progress:
+                async for done in progress:
+                    yield done
+            prepared = flight.result().get(part) or self._present(name)  # or it was for other ranks
+        yield prepared
 
-    def _present(self, artifact_id: ArtifactId) -> Prepared | None:
-        prepared = self._residents.ask(artifact_id, self._clock_s())
+    def _present(self, name: str) -> Prepared | None:
+        prepared = self._residents.ask(name, self._clock_s())
         if prepared is None or Path(prepared.holding.mapped_path).exists():
             self._let_rest()
             return prepared
-        log.warning("resident_vanished", artifact_id=artifact_id, place=prepared.holding.kind)
+        log.warning("resident_vanished", name=name, place=prepared.holding.kind)
         self._drop(prepared)
         return None
 
     def _drop(self, prepared: Prepared) -> None:
-        self._residents.remove(prepared.artifact_id).holding.release()
+        self._residents.remove(prepared.name).holding.release()
         self.changed.set()
 
     def _let_rest(self) -> None:
@@ -148,20 +159,24 @@ class Preparations:
             delay_s = due_s - self._clock_s()
             self._rest_timer = asyncio.get_running_loop().call_later(delay_s, self._let_rest)
 
-    def _take_off(self, artifact_id: ArtifactId) -> Flight[Prepared]:
-        flight = self._flights[artifact_id] = Flight()
-        task = self._group.create_task(self._fly(artifact_id, flight), name=f"prepare-{artifact_id}")
+    def _take_off(self, artifact_id: ArtifactId, ranks: Ranks | None) -> Flight[dict[str, Prepared]]:
+        flight = self._flights[_key(artifact_id, ranks)] = Flight()
+        work = self._fly(artifact_id, ranks, flight)
+        task = self._group.create_task(work, name=f"prepare-{artifact_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return flight
 
-    async def _fly(self, artifact_id: ArtifactId, flight: Flight[Prepared]) -> None:
+    async def _fly(
+        self, artifact_id: ArtifactId, ranks: Ranks | None, flight: Flight[dict[str, Prepared]]
+    ) -> None:
         outcome = "cancelled"
         try:
-            prepared = await self._loads.load(artifact_id, flight)
-            self._residents.add(prepared, self._clock_s())
+            made = await self._load(artifact_id, ranks, flight)
+            for prepared in made.values():
+                self._residents.add(prepared, self._clock_s())
             self._let_rest()
-            flight.finish(prepared)
+            flight.finish(made)
             outcome = "ready"
         except HalogenError as failure:
             outcome = failure.reason.lower()
@@ -176,6 +191,22 @@ class Preparations:
             outcome = "internal"
         finally:
             self._metrics.end(outcome)
-            del self._flights[artifact_id]
-            self._commons.drop(artifact_id)
+            del self._flights[_key(artifact_id, ranks)]
+            if ranks is None:
+                self._commons.drop(artifact_id)
             self.changed.set()
+
+    async def _load(
+        self, artifact_id: ArtifactId, ranks: Ranks | None, flight: Flight[dict[str, Prepared]]
+    ) -> dict[str, Prepared]:
+        """What is made, by part: the whole, or the files of those ranks here that are not there already."""
+        if ranks is None:
+            return {"": await self._loads.load(artifact_id, flight)}
+        names = {rank: file_name(artifact_id, rank_name(rank, ranks.size)) for rank in ranks.here}
+        missing = [rank for rank, name in names.items() if self._present(name) is None]
+        return await self._rank_loads.load(artifact_id, ranks.size, missing, flight)
+
+
+def _key(artifact_id: ArtifactId, ranks: Ranks | None) -> tuple[ArtifactId, int]:
+    """One flight at a time for each way of dividing an artifact."""
+    return artifact_id, ranks.size if ranks else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Self
 
 from services.loader.place import Holding, Place, PlaceKind, Slot
@@ -47,6 +48,16 @@ class Reservation:
     @property
     def kind(self) -> PlaceKind:
         return self._slot.kind
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[memoryview]:
+        """All of the file's bytes, writable; on a disk they reach it through the page cache."""
+        with contextlib.ExitStack() as scope:
+            mapping = self._mapping or scope.enter_context(
+                SharedMapping(self._slot.descriptor, self._slot.size_bytes)
+            )
+            with mapping.view[:] as view:
+                yield view
 
     def publish(self) -> Holding:
         """Makes the file immutable; in memory it stays mapped here, read-only, until it is released."""

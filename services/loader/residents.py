@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from services.common.ids import ArtifactId
 from services.loader.place import Holding, PlaceKind
+from services.loader.ranks import file_name
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Prepared:
     Attributes:
         identity: Of its weights: hex sha256 over header and digest table.
         path: Of its weights, within the artifact.
+        part: The tensor-parallel rank whose weights these are; empty when they are the whole model's.
         lazy_bytes: How many, at the file's end, engines leave on the disk until they are used.
     """
 
@@ -28,6 +30,12 @@ class Prepared:
     holding: Holding
     huge_pages: bool
     lazy_bytes: int = 0
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its file is called."""
+        return file_name(self.artifact_id, self.part)
 
 
 @dataclasses.dataclass(slots=True)
@@ -46,29 +54,29 @@ class Residents:
 
     def __init__(self, keep_s: float) -> None:
         self._keep_s = keep_s
-        self._by_id: dict[ArtifactId, _Resident] = {}
+        self._by_name: dict[str, _Resident] = {}
 
     def __iter__(self) -> Iterator[Prepared]:
-        return (resident.prepared for resident in self._by_id.values())
+        return (resident.prepared for resident in self._by_name.values())
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self._by_name)
 
     @property
     def artifact_ids(self) -> tuple[ArtifactId, ...]:
-        return tuple(sorted(self._by_id))
+        return tuple(sorted({prepared.artifact_id for prepared in self}))
 
     def add(self, prepared: Prepared, now_s: float) -> None:
-        assert prepared.artifact_id not in self._by_id
-        self._by_id[prepared.artifact_id] = _Resident(prepared, now_s)
+        assert prepared.name not in self._by_name
+        self._by_name[prepared.name] = _Resident(prepared, now_s)
 
-    def ask(self, artifact_id: ArtifactId, now_s: float) -> Prepared | None:
-        """The artifact if it is here; it then counts as asked for now. One that rested is forgotten instead."""
-        resident = self._by_id.get(artifact_id)
+    def ask(self, name: str, now_s: float) -> Prepared | None:
+        """The file of that name if it is here; it then counts as asked for now. One that rested is forgotten instead."""
+        resident = self._by_name.get(name)
         if resident is None:
             return None
         if resident.rests:
-            del self._by_id[artifact_id]
+            del self._by_name[name]
             return None
         resident.asked_at_s = now_s
         return resident.prepared
@@ -83,21 +91,21 @@ class Residents:
 
     def _awake(self) -> list[_Resident]:
         """Those that can rest, and do not."""
-        residents = self._by_id.values()
+        residents = self._by_name.values()
         return [each for each in residents if each.prepared.holding.kind.is_shared and not each.rests]
 
     def victim(self, kind: PlaceKind, now_s: float) -> Prepared | None:
         """Of those in such a place that nobody has asked for lately, the one asked for longest ago."""
         idle = [
             resident
-            for resident in self._by_id.values()
+            for resident in self._by_name.values()
             if resident.prepared.holding.kind is kind and now_s - resident.asked_at_s >= self._keep_s
         ]
         oldest = min(idle, key=lambda resident: resident.asked_at_s, default=None)
         return oldest.prepared if oldest else None
 
-    def remove(self, artifact_id: ArtifactId) -> Prepared:
-        return self._by_id.pop(artifact_id).prepared
+    def remove(self, name: str) -> Prepared:
+        return self._by_name.pop(name).prepared
 
     def held_bytes(self, kind: PlaceKind) -> int:
         """Bytes of the files in such a place."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from services.common.errors import Overloaded
-from services.common.ids import ArtifactId
 from services.common.memory_guard import MemoryGuard, guarded
 from services.loader.place import Place, PlaceKind
 from services.loader.places import HUGE_PAGE_REMEDIES
@@ -46,18 +45,18 @@ class Room:
         self._clock_s = clock_s
         self.placement = f"to be tried: {', '.join(place.kind for place in self._places)}"
 
-    async def reserve(self, artifact_id: ArtifactId, size_bytes: int) -> Reservation:
+    async def reserve(self, name: str, size_bytes: int) -> Reservation:
         """Takes the room, pages and all.
 
         Raises:
             Overloaded: Memory would be short; the message has the arithmetic. Or no place has room; it says what
                 each answered and who holds what.
         """
-        await self._check_memory(size_bytes)
+        await self.check_memory(size_bytes)
         refusals: list[str] = []
         for place in self._places:
             try:
-                reservation = await self._reserve_in(place, artifact_id, size_bytes)
+                reservation = await self._reserve_in(place, name, size_bytes)
             except OSError as failure:
                 refusals.append(self._refusal(place, failure))
             else:
@@ -69,7 +68,7 @@ class Room:
             retry_after_s=10.0,
         )
 
-    async def _check_memory(self, need_bytes: int) -> None:
+    async def check_memory(self, need_bytes: int) -> None:
         """Raises Overloaded unless the guard lets so much be taken, now or once what is idle is gone.
 
         A file that lies on a disk takes none: the kernel drops its pages when it needs them.
@@ -79,10 +78,10 @@ class Room:
             if not any(self._evict_from(place) for place in in_memory):
                 raise guarded(refusal)
 
-    async def _reserve_in(self, place: Place, artifact_id: ArtifactId, size_bytes: int) -> Reservation:
+    async def _reserve_in(self, place: Place, name: str, size_bytes: int) -> Reservation:
         while True:
             try:
-                return await self._take(place, artifact_id, size_bytes)
+                return await self._take(place, name, size_bytes)
             except OSError:
                 if not self._evict_from(place):
                     raise
@@ -92,20 +91,20 @@ class Room:
         evicted = self._evict_own(place.kind) or _evict_any(place)
         if evicted is None:
             return False
-        log.info("checkpoint_evicted", artifact_id=evicted, place=place.kind)
+        log.info("checkpoint_evicted", name=evicted, place=place.kind)
         return True
 
-    def _evict_own(self, kind: PlaceKind) -> ArtifactId | None:
+    def _evict_own(self, kind: PlaceKind) -> str | None:
         victim = self._residents.victim(kind, self._clock_s())
         if victim is None:
             return None
         self._evict(victim)
-        return victim.artifact_id
+        return victim.name
 
-    async def _take(self, place: Place, artifact_id: ArtifactId, size_bytes: int) -> Reservation:
+    async def _take(self, place: Place, name: str, size_bytes: int) -> Reservation:
         started = time.monotonic()
         reservation = await run_stoppable(
-            lambda _stop: Reservation.take(place, artifact_id, size_bytes), Reservation.discard
+            lambda _stop: Reservation.take(place, name, size_bytes), Reservation.discard
         )
         log.info(
             "memory_prealloc",

@@ -17,6 +17,7 @@ from services.common.telemetry.tracing import annotate
 from services.loader.conversions import Conversions
 from services.loader.flight import Done
 from services.loader.preparations import Preparations
+from services.loader.ranks import Ranks
 from services.loader.residents import Prepared
 from services.loader.small_reads import read_small
 
@@ -35,8 +36,9 @@ class LoaderServicer(rpc.LoaderServiceServicer):
         self, request: pb.PrepareArtifactRequest, context: Context
     ) -> AsyncIterator[pb.PrepareArtifactResponse]:
         annotate({ARTIFACT_ID: request.artifact_id})
-        async with contextlib.aclosing(self._preparations.prepare(ArtifactId(request.artifact_id))) as told:
-            async for step in told:
+        steps = self._preparations.prepare(ArtifactId(request.artifact_id), _ranks(request))
+        async with contextlib.aclosing(steps):
+            async for step in steps:
                 yield _to_response(step)
 
     async def ReadFile(
@@ -58,6 +60,12 @@ class LoaderServicer(rpc.LoaderServiceServicer):
                     )
                 else:
                     yield pb.ConvertCheckpointResponse(artifact_id=step)
+
+
+def _ranks(request: pb.PrepareArtifactRequest) -> Ranks | None:
+    if not request.HasField("rank"):
+        return None
+    return Ranks.asked(request.rank.size, request.rank.index, request.rank.indices_here)
 
 
 def _to_response(step: Done | Prepared) -> pb.PrepareArtifactResponse:

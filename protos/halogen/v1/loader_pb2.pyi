@@ -7,10 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PrepareArtifactRequest(_message.Message):
-    __slots__ = ("artifact_id",)
+    __slots__ = ("artifact_id", "rank")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
-    def __init__(self, artifact_id: _Optional[str] = ...) -> None: ...
+    rank: TensorParallelRank
+    def __init__(self, artifact_id: _Optional[str] = ..., rank: _Optional[_Union[TensorParallelRank, _Mapping]] = ...) -> None: ...
+
+class TensorParallelRank(_message.Message):
+    __slots__ = ("size", "index", "indices_here")
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    INDICES_HERE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    index: int
+    indices_here: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, size: _Optional[int] = ..., index: _Optional[int] = ..., indices_here: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PrepareArtifactResponse(_message.Message):
     __slots__ = ("progress", "prepared")

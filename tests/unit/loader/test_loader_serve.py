@@ -16,6 +16,7 @@ from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common import errors
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.header import Header
 from services.common.ids import ProcessId
 from services.common.lifecycle import Stop
 from services.common.process import boot_id
@@ -110,6 +111,19 @@ async def test_an_artifact_is_prepared_over_the_wire(loader: Loader, stored: Sto
         file.place,
     )
     assert stored.path(weights).read_bytes() == Path(file.mapped_path).read_bytes()
+
+
+async def test_a_rank_gets_its_part_over_the_wire(loader: Loader, stored: StoredArtifact) -> None:
+    """A file of its own, with its own identity; a rank that cannot be is refused."""
+    ranks = pb.TensorParallelRank(size=2, index=1, indices_here=[1])
+    request = pb.PrepareArtifactRequest(artifact_id=stored.manifest.id, rank=ranks)
+    *_, last = [response async for response in loader.stub.PrepareArtifact(request, timeout=60)]
+    (file,) = last.prepared.files
+    assert file.identity == Header.decode(Path(file.mapped_path).read_bytes()).identity
+    assert file.size_bytes < stored.manifest.weights.size_bytes
+    with refuses(errors.InvalidRequest, "they are 0 to 1"):
+        request.rank.index = 2
+        await anext(aiter(loader.stub.PrepareArtifact(request, timeout=60)))
 
 
 async def test_a_bad_block_is_a_status_that_names_it(loader: Loader, stored: StoredArtifact) -> None:
