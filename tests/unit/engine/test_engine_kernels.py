@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -169,6 +170,24 @@ def test_without_the_library_the_portable_set_is_chosen(monkeypatch: pytest.Monk
     library.load_library.cache_clear()
     assert ("portable", "kernels_chosen") == (kernels.name, event["event"])
     assert "C compiler" in str(event["not_native_because"])
+
+
+@native
+def test_a_library_of_another_version_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout moves on while what was built of it stays: no call into structures of another size.
+
+    Fault injection: turns red when load_library does not check what it mirrors.
+    """
+
+    class LongerStep(ctypes.Structure):
+        _fields_ = (*library.Step._fields_, ("more", ctypes.c_int64))
+
+    monkeypatch.setattr(library, "Step", LongerStep)
+    library.load_library.cache_clear()
+    kernels, event = chosen()
+    library.load_library.cache_clear()
+    assert "portable" == kernels.name
+    assert "another version" in str(event["not_native_because"])
 
 
 def test_a_cpu_without_the_instructions_gets_the_portable_set(monkeypatch: pytest.MonkeyPatch) -> None:

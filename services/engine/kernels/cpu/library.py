@@ -8,6 +8,9 @@ import importlib.resources
 from typing import Final
 
 _NAME: Final = "_native.so"
+_STALE: Final = (
+    "the native kernels are of another version; install the package again (in a checkout: make setup)"
+)
 _Pointer = ctypes.c_void_p
 _Int = ctypes.c_int32
 
@@ -50,8 +53,10 @@ def load_library() -> ctypes.CDLL:
 
     Raises:
         OSError: It was not built: there was no C compiler when the package was installed.
+        ImportError: It was built from other sources than these.
     """
     library = ctypes.CDLL(str(importlib.resources.files(__package__) / _NAME))
+    check_mirrored(library)
     library.halogen_is_supported.restype = _Int
     library.halogen_scratch_bytes.restype = ctypes.c_int64
     library.halogen_open_team.restype = _Pointer
@@ -65,3 +70,13 @@ def load_library() -> ctypes.CDLL:
     library.halogen_linear.restype = None
     library.halogen_linear.argtypes = (_Pointer,) * 4 + (_Int,) * 5
     return library
+
+
+def check_mirrored(library: ctypes.CDLL) -> None:
+    """Raises ImportError unless the library's structures are as large as ours: calls into another would crash."""
+    ours = [ctypes.sizeof(mirror) for mirror in (Layer, Model, Step)]
+    if not hasattr(library, "halogen_struct_bytes"):
+        raise ImportError(_STALE)
+    library.halogen_struct_bytes.restype = ctypes.c_int64
+    if ours != [library.halogen_struct_bytes(which) for which in range(len(ours))]:
+        raise ImportError(_STALE)

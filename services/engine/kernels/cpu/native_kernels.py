@@ -19,6 +19,8 @@ def obstacle() -> str:
         library = load_library()
     except OSError:
         return "the C library was not built: install again where there is a C compiler"
+    except ImportError as stale:
+        return str(stale)
     return "" if library.halogen_is_supported() else "this CPU lacks AVX-512 with BF16"
 
 

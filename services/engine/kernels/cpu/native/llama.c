@@ -170,3 +170,8 @@ int32_t halogen_is_supported(void) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512bf16");
 }
+
+int64_t halogen_struct_bytes(int32_t which) {
+    const size_t bytes[] = {sizeof(struct halogen_layer), sizeof(struct halogen_model), sizeof(struct halogen_step)};
+    return (int64_t)bytes[which];
+}

@@ -30,6 +30,9 @@ struct halogen_step {
 // Whether this CPU has what the code needs: AVX-512 F, BW, DQ, VL and BF16.
 int32_t halogen_is_supported(void);
 
+// Bytes of a layer, a model or a step, 0 to 2: whoever mirrors them compares before the first call.
+int64_t halogen_struct_bytes(int32_t which);
+
 // Bytes of scratch that halogen_step_llama needs.
 int64_t halogen_scratch_bytes(const struct team *team, const struct halogen_model *model,
                               const struct halogen_step *step);
