@@ -154,9 +154,11 @@ def _generations(status: pb.Status, wanted: Published, *, later: bool) -> list[p
 def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: float) -> str:
     roles = {process.role for process in status.processes} if status else set()
     missing = sorted({"engine", "gateway", "loader", "scheduler"} - roles)
-    reason = (
-        f"no {', no '.join(missing)} is registered" if missing else "an engine or a gateway is still loading"
-    )
+    waits = [one.error for one in _generations(status, wanted, later=False) if one.error] if status else []
+    if missing:
+        reason = f"no {', no '.join(missing)} is registered"
+    else:
+        reason = f"an engine waits: {waits[0]}" if waits else "an engine or a gateway is still loading"
     return (
         f"revision {wanted.revision} of {wanted.model} is published but not served after {timeout_s:.0f} s: "
         f"{reason}; look at: halogen status"

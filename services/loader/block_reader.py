@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from services.common.errors import Cancelled
 from services.loader.pace import FULL_SPEED, Pace
 from services.loader.sink import Sink
 from services.loader.weight_file import Opener, ReadMode, WeightFile, open_direct
+
+_Block = tuple[int, tuple[int, int]]  # its number, and its begin and end in the data
 
 
 class BlockReader:
@@ -71,25 +74,27 @@ class BlockReader:
             PreconditionFailed: The mode that is asked for cannot be had.
         """
         every = list(enumerate(split_blocks(self._header.data_bytes)))
-        wanted = every if only is None else [every[index] for index in only]
-        blocks = iter(wanted)  # shared: each block is taken once
-
-        def work() -> None:
-            for index, (begin, end) in blocks:
-                self._pace.before(end - begin, stop)
-                if stop.is_set() or self._failed.is_set():
-                    return
-                self._read_block(index, self._header.data_offset + begin, end - begin, sink)
-                progress(end - begin)
-
+        wanted = iter(every if only is None else [every[index] for index in only])
         probed_at = self._header.data_offset
         with WeightFile.open(self._path, probed_at, self._asked, self._opener) as self._file:
             self.mode, self.refusal = self._file.mode, self._file.refusal
+            work = functools.partial(self._work, wanted, sink, progress, stop)
             with ThreadPoolExecutor(self._threads, "halogen-read") as pool:
                 for future in [pool.submit(self._guarded, work) for _ in range(self._threads)]:
                     future.result()
         if stop.is_set():
             raise Cancelled("the read was called off")
+
+    def _work(
+        self, blocks: Iterator[_Block], sink: Sink, progress: Callable[[int], None], stop: threading.Event
+    ) -> None:
+        """Takes blocks that no other thread has taken, until there are none."""
+        for index, (begin, end) in blocks:
+            self._pace.before(end - begin, stop)
+            if stop.is_set() or self._failed.is_set():
+                return
+            self._read_block(index, self._header.data_offset + begin, end - begin, sink)
+            progress(end - begin)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -119,6 +119,28 @@ async def test_r_a12_a_load_that_memory_cannot_bear_is_refused_and_the_old_revis
     assert (first.artifact_id, first.revision) == (answer.provenance.artifact_id, answer.provenance.revision)
 
 
+async def test_an_engine_can_map_the_stores_own_file(start: Start, stories: dict[str, Path]) -> None:
+    """Where it is asked for: the same answer as from memory, no copy, and the status says how it is read."""
+    answers = []
+    for settings in ({}, {"read_mode": "mmap", "mmap_threshold": 0.5}):
+        system: Cluster = await start("in_process", loader=settings)
+        await system.publish("m", stories["stories-v1"])
+        async with system.client() as client:
+            answers.append((await client.generate(STORY, max_tokens=20, temperature=0).complete()).token_ids)
+    assert answers[0] == answers[1]
+    assert "mmap, as asked; auto reads directly where it can" == await reading(system)
+
+
+async def reading(system: Cluster) -> str:
+    """What the status says of the loader's reads, once it holds an artifact."""
+    async with system.control() as control, contextlib.aclosing(control.watch()) as statuses:
+        async for status in statuses:
+            for process in status.processes:
+                if process.role == "loader" and process.artifact_ids:
+                    return process.reading
+    raise AssertionError("a watch does not end")
+
+
 async def test_nothing_stays_in_memory_when_the_system_ends(
     start: Start, three_blocks: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,17 @@ def test_a_status_cuts_no_name_off(capsys: pytest.CaptureFixture[str]) -> None:
     assert name == column
 
 
+def test_a_status_says_how_a_loader_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside where weights lie: both with what would be better."""
+    loader = pb.ProcessStatus(
+        role="loader", placement="tmpfs, huge pages", reading="buffered, no direct reads"
+    )
+    status_command.show(pb.Status(processes=[loader]), as_json=False)
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "reads: buffered, no direct reads" in said
+    assert "tmpfs, huge pages" in said
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_an_out_that_may_not_be_written_is_one_line(tmp_path: Path) -> None:
     """The folder is named, with the remedy."""

@@ -83,6 +83,15 @@ def test_who_is_missing_is_named() -> None:
     )
 
 
+def test_what_an_engine_waits_for_is_named() -> None:
+    """Memory that is short, for example: the timeout's message has the arithmetic."""
+    seen = status(1, (2, WARMING))
+    seen.processes[-1].generations[0].error = "needs 3 + holds 2 > 0.85 x limit 5 bytes of this host"
+    for role in ("gateway", "loader", "scheduler", "engine"):
+        seen.processes.add(role=role)
+    assert "after 5 s: an engine waits: needs 3 + holds 2 > 0.85 x limit" in _who_is_missing(seen, WANTED, 5)
+
+
 @pytest.mark.parametrize(
     ("artifact_id", "cohort", "expected"),
     [
