@@ -1,6 +1,7 @@
 # One verb each. Everything lives in .venv and .halogen of this checkout; remove them and nothing is left.
 PYTHON ?= python3
 PY := .venv/bin/python
+BENCH ?= first_light loader convert
 BUILT := pyproject.toml $(wildcard services/engine/kernels/cpu/*.py services/engine/kernels/cpu/native/*)
 
 .PHONY: setup up down test lint protos bench verify
@@ -23,8 +24,8 @@ lint: .venv/.setup  ## ruff, mypy --strict, the import law
 protos: .venv/.setup  ## regenerate the stubs beside the protos
 	@$(PY) protos/generate.py
 
-bench: .venv/.setup  ## our served engine beside transformers
-	@exec $(PY) bench/first_light.py
+bench: .venv/.bench  ## each benchmark beside its peers (BENCH=loader runs that one; bench/README.md)
+	@for each in $(BENCH); do $(PY) -m bench.$$each || exit; done
 
 verify: .venv/.setup  ## run every promise of the README and print a table
 	@exec $(PY) -m tests.e2e.verify
@@ -43,3 +44,7 @@ verify: .venv/.setup  ## run every promise of the README and print a table
 .venv/.setup: .venv/.made $(BUILT)
 	@echo "installing halogen with every extra into .venv (PyTorch comes along: a minute or more)" >&2
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[engine,demo,dev]' && touch $@ .venv/.up
+
+.venv/.bench: .venv/.setup
+	@echo "installing the loaders that ours is measured beside" >&2
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[engine,demo,dev,bench]' && touch $@

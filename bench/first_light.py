@@ -7,7 +7,7 @@ One request: 128 tokens of prompt, 128 of answer. Sixteen at once: 70 % with 60 
 answer, 30 % with 500 and 120; transformers gets them as one padded batch, and only the tokens that were asked
 for count. A second figure for sixteen has equal lengths (128 and 64), where padding costs nothing.
 
-    make bench        or        python bench/first_light.py --rounds 3 --json figures.json
+    make bench BENCH=first_light        or        python -m bench.first_light --rounds 3 --json figures.json
 """
 
 from __future__ import annotations

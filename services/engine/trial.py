@@ -64,7 +64,7 @@ def continuation(artifact: Path, prompt: Ordered[int], tokens: int) -> Iterator[
     arena = Arena(_ARENA_BYTES)
     kernels = choose_kernels("auto", threads)
     loading = ModelLoading(arena=arena, kernels=kernels, dtype=dtype, max_model_len=0)
-    yield from _decode(loading.load(_prepared(stored)), arena, prompt, tokens)
+    yield from decode(loading.load(_prepared(stored)), arena, prompt, tokens)
 
 
 def _prepared(stored: StoredArtifact) -> PreparedArtifact:
@@ -78,7 +78,8 @@ def _prepared(stored: StoredArtifact) -> PreparedArtifact:
     )
 
 
-def _decode(model: ModelOnArena, arena: Arena, prompt: Ordered[int], tokens: int) -> Iterator[Choice]:
+def decode(model: ModelOnArena, arena: Arena, prompt: Ordered[int], tokens: int) -> Iterator[Choice]:
+    """Yields what a model says greedily, on the arena that it was loaded on."""
     request = TokenRequest(id=RequestId("trial"), prompt=prompt, sampling=Sampling(max_tokens=tokens))
     with arena.pool.reserve(model.block_bytes, request.worst_case_blocks) as reservation:
         sequence = Sequence(request, reservation)

@@ -10,9 +10,14 @@ _HUGE: Final = ("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped", "Shared_Huge
 
 
 class Smaps(NamedTuple):
-    """Bytes by kind."""
+    """Bytes by kind.
+
+    Attributes:
+        pss_bytes: The resident ones, each divided by the number of processes that map it.
+    """
 
     resident_bytes: int
+    pss_bytes: int
     huge_bytes: int
     private_bytes: int
     is_shared: bool
@@ -46,6 +51,7 @@ def parse_smaps(text: str, address: int) -> Smaps:
             counters[name] = int(value[:-2]) * 1024
     return Smaps(
         resident_bytes=counters.get("Rss", 0),
+        pss_bytes=counters.get("Pss", 0),
         huge_bytes=sum(counters.get(name, 0) for name in _HUGE),
         private_bytes=counters.get("Private_Clean", 0) + counters.get("Private_Dirty", 0),
         is_shared=is_shared,

@@ -47,9 +47,12 @@ PROMISES = {
         *("test_checkpoint_faults", "a_malformed_header", "no_bytes_crash", "damage_to_any_file"),
         *("a_table_that_lies_reaches_no_engine", "a_header_is_read_back", "every_tensor_lies_where"),
     ],
-    "4.5 the converter killed": ["test_a_kill_at_any_moment"],
     "4.6 graph hash; two build hosts": [
         *("test_checkpoint_graph_hash", "graph_mismatch", "built_otherwise_than_stored", "two_build_hosts"),
+    ],
+    "4.5 kill -9 of converter and loader": [
+        "test_a_kill_at_any_moment",
+        "test_a_loader_killed_at_any_point",
     ],
 }
 

@@ -10,31 +10,38 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common.rpc.client import connect
 
 PROGRAM = """
-import asyncio, sys, threading
+import asyncio, importlib, sys, threading
 from services.common.lifecycle import Stop
 from services.common.registry.memory import MemoryStore
 from services.common.telemetry.logs import configure_logs
-from services.loader import block_reader
 from services.loader.config import LoaderConfig
 from services.loader.serve import serve
 
-store, weights_dir, held_block = sys.argv[1:]
-read_block = block_reader.BlockReader._read_block
+store, weights_dir, held_at = sys.argv[1:]
 
-def read_or_hold(self, index, *rest):
-    if index == int(held_block):
-        print("held", flush=True)
-        threading.Event().wait()
-    read_block(self, index, *rest)
+def hold(at):
+    place, _, wanted = at.partition("=")
+    module, owner_name, name = place.split(":")
+    owner = getattr(importlib.import_module(module), owner_name)
+    method = getattr(owner, name)
 
-block_reader.BlockReader._read_block = read_or_hold
+    def held(self, *arguments, **named):
+        if wanted in ("", str(*arguments[:1])):
+            print("held", flush=True)
+            threading.Event().wait()
+        return method(self, *arguments, **named)
+
+    setattr(owner, name, held)
+
+if held_at:
+    hold(held_at)
 configure_logs("loader", "info")
 config = LoaderConfig(id="child", place="tmpfs", store=store, weights_dir=weights_dir, drain_s=0.1)
 
@@ -47,13 +54,22 @@ asyncio.run(main())
 """
 
 
+BLOCK: Final = "services.loader.block_reader:BlockReader:_read_block"
+
+
 class ChildLoader:
     """A loader in a process of its own."""
 
-    def __init__(self, process: Process, address: str) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
-        self._address = address
+        self._address = ""
+        self._is_held = False
         self._events: list[str] = []
+
+    async def started(self) -> None:
+        """Returns when it can be reached; it may be held already."""
+        while not self._address:
+            await self._hear()
 
     async def prepare(self, artifact_id: str) -> pb.PreparedFile:
         """Where the weights are."""
@@ -65,9 +81,18 @@ class ChildLoader:
         return file
 
     async def begun(self) -> None:
-        """Returns when it has reached the block at which it is held."""
+        """Returns when it has reached the place at which it is held."""
+        while not self._is_held:
+            await self._hear()
+
+    async def _hear(self) -> None:
         assert self.process.stdout
-        assert b"held\n" == await self.process.stdout.readline()
+        said = (await self.process.stdout.readline()).decode().strip()
+        assert said, "it ended"
+        if said == "held":
+            self._is_held = True
+        else:
+            self._address = said
 
     async def heard(self, event: str) -> None:
         """Returns when it has logged such an event."""
@@ -96,15 +121,19 @@ class ChildLoader:
 
 
 @contextlib.asynccontextmanager
-async def child_loader(store: Path, weights_dir: Path, *, held_block: int = -1) -> AsyncIterator[ChildLoader]:
-    """Runs a loader on a tmpfs; it stops for ever before the block `held_block`, if there is such a one."""
+async def child_loader(store: Path, weights_dir: Path, *, held_at: str = "") -> AsyncIterator[ChildLoader]:
+    """Runs a loader on a tmpfs.
+
+    Args:
+        held_at: ``module:Class:method``, before which it stops for ever; with ``=N`` only where N is the first argument.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(store), str(weights_dir), str(held_block), stdout=PIPE, stderr=PIPE
+        sys.executable, "-c", PROGRAM, str(store), str(weights_dir), held_at, stdout=PIPE, stderr=PIPE
     )
     try:
-        assert process.stdout
-        address = (await process.stdout.readline()).decode().strip()
-        yield ChildLoader(process, address)
+        loader = ChildLoader(process)
+        await loader.started()
+        yield loader
     finally:
         if process.returncode is None:
             process.kill()

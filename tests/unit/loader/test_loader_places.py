@@ -158,6 +158,7 @@ def test_the_nearest_mount_counts() -> None:
 SMAPS = """\
 7f0000000000-7f0000400000 rw-s 00000000 00:18 42 /dev/shm/weights
 Rss:                4096 kB
+Pss:                2048 kB
 Private_Dirty:         4 kB
 ShmemPmdMapped:     4096 kB
 VmFlags: rd wr sh
@@ -172,10 +173,11 @@ AnonHugePages:         0 kB
 def test_smaps_are_read_for_the_right_mapping() -> None:
     """Counters belong to the mapping above them."""
     shared, private = (parse_smaps(SMAPS, address) for address in (0x7F0000001000, 0x7F0000400000))
-    assert (True, True, 4 << 20, 4096) == (
+    assert (True, True, 4 << 20, 2 << 20, 4096) == (
         shared.is_shared,
         shared.is_huge,
         shared.huge_bytes,
+        shared.pss_bytes,
         shared.private_bytes,
     )
     assert (False, False, 4 << 20) == (private.is_shared, private.is_huge, private.private_bytes)

@@ -20,7 +20,7 @@ from services.loader.place import PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.reading import Reading
 from tests.tiny_checkpoints import make_tiny_artifact
-from tests.unit.loader.children import child_loader
+from tests.unit.loader.children import BLOCK, child_loader
 from tests.unit.loader.disk import flip
 
 
@@ -54,7 +54,7 @@ async def test_another_takes_over_from_a_loader_killed_in_the_middle_of_a_load(
     Fault injection: _end_of_holder in services/loader/turn.py watches the pipe that it has open for writing itself.
     """
     store, artifact_id = stored.directory.parent, stored.manifest.id
-    async with child_loader(store, shm, held_block=2) as first, child_loader(store, shm) as second:
+    async with child_loader(store, shm, held_at=f"{BLOCK}=2") as first, child_loader(store, shm) as second:
         doomed = asyncio.create_task(first.prepare(artifact_id))
         await first.begun()
         waiting = asyncio.create_task(second.prepare(artifact_id))

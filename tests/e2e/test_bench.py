@@ -1,0 +1,36 @@
+"""The benchmarks, small: they run to their end, and say what could not be measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_the_bench_of_the_loader_measures_ours_and_leaves_nothing(tmp_path: Path) -> None:
+    """Every figure is there, measured or skipped with a reason; its files are gone.
+
+    Fault injection: turns red when `run` of bench/loader.py leaves its folder, or `Samples.skip` forgets why.
+    """
+    result, work = tmp_path / "figures.json", tmp_path / "work"
+    command = [sys.executable, "-m", "bench.loader", "--small", "--rounds", "1"]
+    command += ["--dir", str(work), "--json", str(result)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert 0 == run.returncode, run.stderr
+    figures = {figure["name"]: figure for figure in json.loads(result.read_text())["figures"]}
+    assert {"loader_vs_fio", "loader_vs_safetensors", "loader_vs_next_peer"} < figures.keys()
+    assert {
+        "loader_peak_beyond_file",
+        "second_engine_ms",
+        "v2_vs_v1_load",
+        "models_per_minute",
+    } < figures.keys()
+    assert [] == [name for name, each in figures.items() if each["value"] is None and not each["skipped"]]
+    assert figures["v2_vs_v1_load"]["value"] > 0
+    assert [] == list(work.iterdir())
