@@ -16,10 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.decoder_tensors import decoder_tensors
 from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import TensorSpec
 from services.common.checkpoint.manifest import Manifest
+from services.common.checkpoint.requirements import ANYWHERE, Hosts, Requirements
 from services.loader.bfloat16 import to_bfloat16
 from services.loader.conversion import convert
 from services.loader.safetensors_writer import write_safetensors
@@ -89,12 +92,21 @@ def write_tiny_checkpoint(
 
 
 def make_tiny_artifact(
-    directory: Path, shape: TinyShape = TinyShape(), *, seed: int = 0
+    directory: Path,
+    shape: TinyShape = TinyShape(),
+    *,
+    seed: int = 0,
+    options: ConversionOptions = DEFAULTS,
 ) -> tuple[Path, Manifest]:
     """A checkpoint written and converted below `directory`; returns the artifact's directory and manifest."""
     source = write_tiny_checkpoint(directory / f"source-{seed}", shape, seed=seed)
     destination = directory / f"artifact-{seed}"
-    return destination, convert(source, destination)
+    return destination, convert(source, destination, options=options)
+
+
+def requirements_of(architecture: Architecture, hosts: Hosts = ANYWHERE) -> Requirements:
+    """What an artifact of plain weights of that architecture requires."""
+    return Requirements.of(Header.lay_out(decoder_tensors(architecture), architecture), hosts)
 
 
 def random_tensors(shape: TinyShape, seed: int) -> dict[str, npt.NDArray[Any]]:

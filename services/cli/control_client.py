@@ -56,9 +56,8 @@ class ControlClient:
             raise Unavailable(f"nobody answers at {self._address} within {patience_s:g} s") from None
 
     async def register(
-        self, model: str, manifest: bytes, *, reverify: bool
+        self, request: pb.RegisterArtifactRequest
     ) -> AsyncGenerator[pb.RegisterArtifactResponse, None]:
-        request = pb.RegisterArtifactRequest(model=model, manifest=manifest, reverify=reverify)
         with _our_errors():
             call = self._stub.RegisterArtifact(request, wait_for_ready=True)
             try:
@@ -81,6 +80,12 @@ class ControlClient:
         with _our_errors():
             response = await self._stub.UnpublishModel(pb.UnpublishModelRequest(**fields))
         return response.revision
+
+    async def qualify(self, request: pb.QualifyArtifactRequest) -> pb.Qualification:
+        """What is on record then."""
+        with _our_errors():
+            response = await self._stub.QualifyArtifact(request)
+        return response.qualification
 
     async def status(self, timeout_s: float) -> pb.Status:
         with _our_errors():

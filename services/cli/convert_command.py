@@ -11,9 +11,16 @@ import typer
 from services.cli import convert as converter
 from services.cli.console import byte_progress, out
 from services.cli.options import JsonOption
-from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, QuantPolicy, Validation
+from services.common.checkpoint.conversion_options import (
+    DEFAULTS,
+    ConversionOptions,
+    QuantPolicy,
+    Validation,
+    narrowed,
+)
 from services.common.checkpoint.header import MAX_DIVISION
 from services.common.checkpoint.layout import Storage
+from services.common.checkpoint.requirements import ANY_DEVICE
 
 QuantPolicyOption = Annotated[
     QuantPolicy,
@@ -48,6 +55,22 @@ ValidateOption = Annotated[
     Validation,
     typer.Option("--validate", help="How much of the result to compare with the source, value by value."),
 ]
+RequireRuntimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--require-runtime",
+        metavar="VERSIONS",
+        help='Versions of halogen that may serve it, for example ">=0.1,<2".',
+    ),
+]
+RequireDeviceClassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require-device-class",
+        metavar="CLASS",
+        help=f"A class of device that may serve it, for example cpu; {ANY_DEVICE}: all. May be given again.",
+    ),
+]
 
 
 def convert(
@@ -62,6 +85,8 @@ def convert(
     block_size: BlockSizeOption = DEFAULTS.storage.block_rows,
     tensor_parallel_size: TensorParallelSizeOption = DEFAULTS.storage.tensor_parallel_size,
     validate: ValidateOption = DEFAULTS.validation,
+    require_runtime: RequireRuntimeOption = None,
+    require_device_class: RequireDeviceClassOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint to a v2 artifact."""
@@ -70,6 +95,8 @@ def convert(
         drop_optimizer_state=drop_optimizer_state,
         storage=Storage(block_size, tensor_parallel_size),
         validation=validate,
+        runtime=require_runtime,
+        device_classes=narrowed(require_device_class),
     )
     with byte_progress() as progress:
         made = converter.to_artifact(source, target, progress, options)

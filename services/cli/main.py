@@ -17,7 +17,9 @@ from services.cli import (
     demo,
     detached,
     publish_commands,
+    qualify,
     run_state,
+    sign_commands,
     up,
     verify,
 )
@@ -154,6 +156,9 @@ app.command("convert")(convert_command.convert)
 app.command("verify")(verify.verify)
 app.command("inspect")(artifact_commands.inspect)
 app.command("diff")(artifact_commands.diff)
+app.command("keygen")(sign_commands.keygen)
+app.command("sign")(sign_commands.sign)
+app.command("qualify")(qualify.qualify)
 
 
 @app.command("demo")

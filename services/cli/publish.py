@@ -41,7 +41,7 @@ def check_artifact(directory: Path) -> None:
 
 async def register(
     control: ControlClient,
-    model: str,
+    order: Order,
     artifact: Path,
     store: str,
     progress: Progress,
@@ -52,7 +52,7 @@ async def register(
 
     Args:
         control: The gateway's ControlService.
-        model: The name that clients will use.
+        order: For which model, who asks and why.
         artifact: The artifact directory.
         store: Directory or file:// URL that the loaders read.
         progress: Shows how far it is.
@@ -61,14 +61,23 @@ async def register(
     Raises:
         CommandError: The artifact was found bad, or the store cannot be written.
     """
-    manifest = await asyncio.to_thread(delivery.deliver, artifact, ArtifactStore.at(store), replace=reverify)
+    given = await asyncio.to_thread(delivery.deliver, artifact, ArtifactStore.at(store), replace=reverify)
+    manifest = given.manifest
+    request = pb.RegisterArtifactRequest(
+        model=order.model,
+        manifest=manifest.encode(),
+        reverify=reverify,
+        signatures=given.signatures,
+        who=order.who,
+        why=order.why,
+    )
     bar = progress.add_task("verify and load", total=manifest.weights.size_bytes)
-    async with contextlib.aclosing(control.register(model, manifest.encode(), reverify=reverify)) as steps:
+    async with contextlib.aclosing(control.register(request)) as steps:
         async for step in steps:
             if step.total_bytes:
                 progress.update(bar, completed=step.done_bytes, total=step.total_bytes)
             if step.state == pb.ARTIFACT_STATE_REJECTED:
-                raise CommandError(_rejected(model, artifact, step))
+                raise CommandError(_rejected(order.model, artifact, step))
     progress.update(bar, completed=progress.tasks[bar].total)
     return manifest.id
 
@@ -186,9 +195,7 @@ async def publish(
         async with ControlClient(address) as control:
             await control.connect(patience_s)
             with byte_progress() as progress:
-                artifact_id = await register(
-                    control, order.model, artifact, store, progress, reverify=reverify
-                )
+                artifact_id = await register(control, order, artifact, store, progress, reverify=reverify)
             published = await name(control, order._replace(artifact_id=artifact_id), once=once)
             if wait_s:
                 with err.status("waiting for the engines and the gateways"):

@@ -12,6 +12,7 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.console import out
 from services.cli.control_client import ControlClient
+from services.cli.qualify import line
 
 _ANSWER_S: Final = 10.0
 
@@ -27,6 +28,8 @@ def show(status: pb.Status, *, as_json: bool) -> None:
         return
     out.print(_models(status))
     out.print(_processes(status))
+    for qualification in status.qualifications:
+        out.print(line(qualification), markup=False)
 
 
 def _as_json(status: pb.Status) -> dict[str, Any]:

@@ -72,12 +72,10 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
     """Publishes the plan's model as stable unless it stands already, asks its question, prints the answer."""
     async with ControlClient(addresses.gateway) as control:
         await own_system.check(control, home, addresses, START_S)
+        order = Order(plan.model, "stable", "", who=getpass.getuser(), why="halogen up")
         with byte_progress() as progress:
-            artifact_id = await publish.register(
-                control, plan.model, plan.artifact, str(home.store), progress
-            )
-        order = Order(plan.model, "stable", artifact_id, who=getpass.getuser(), why="halogen up")
-        wanted = await publish.name(control, order, once=True)
+            artifact_id = await publish.register(control, order, plan.artifact, str(home.store), progress)
+        wanted = await publish.name(control, order._replace(artifact_id=artifact_id), once=True)
         with err.status("waiting for the engine and the gateway"):
             await publish.wait_until_serving(control, wanted, START_S)
     answer = await _ask_first(addresses.gateway, plan)

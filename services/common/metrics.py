@@ -8,7 +8,6 @@ cohort.
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -21,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from services.common.ids import ArtifactId
 from services.common.readiness import Readiness
+from services.common.release import release
 from services.common.rpc.in_flight import InFlight
 
 PREFIX: Final = "halogen_"
@@ -48,7 +48,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # 
 
 def version() -> str:
     """Which release this is: ``halogen/0.1.0``."""
-    return f"halogen/{importlib.metadata.version('halogen-serve')}"
+    return f"halogen/{release()}"
 
 
 def short(artifact_id: ArtifactId) -> str:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from services.common.checkpoint.graph_hash import Built
 from services.common.errors import InternalError
 from services.common.ids import ArtifactId
 from services.common.registry.records import GenerationState as State
@@ -32,6 +33,7 @@ class LoadedModel(StepModel, Protocol):
     block_bytes: int
     max_context_tokens: int
     weights_bytes: int
+    built: Built | None  # all five parts of its graph hash; None for a stand-in
 
 
 class Generation:

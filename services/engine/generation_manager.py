@@ -51,6 +51,7 @@ class GenerationManager:
         assignments: Which pairs this engine is for.
         ticket_ttl_s: The longest that a granted ticket may still come in.
         changed: Told the records for engines/{id} after every change.
+        activated: Told of every generation that has become ACTIVE after it was loaded.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class GenerationManager:
         assignments: Assignments,
         ticket_ttl_s: float,
         changed: Callable[[tuple[GenerationRecord, ...]], None],
+        activated: Callable[[Generation], None] = lambda _: None,
     ) -> None:
         self._engine = engine
         self._loader = loader
@@ -69,6 +71,7 @@ class GenerationManager:
         self._assignments = assignments
         self._ticket_ttl_s = ticket_ttl_s
         self._changed = changed
+        self._activated = activated
         self._generations: dict[ArtifactId, Generation] = {}
         self._loads: dict[ArtifactId, asyncio.Task[None]] = {}
         self._asked: dict[ArtifactId, frozenset[Revision]] = {}  # by whom each load was asked for
@@ -224,6 +227,7 @@ class GenerationManager:
             with span("swap", told, parent=parent):
                 generation.advance(State.ACTIVE)
                 log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
+            self._activated(generation)
         return True
 
     async def _make_ready(self, generation: Generation) -> None:

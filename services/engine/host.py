@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+DEVICE_CLASS: Final = "cpu"  # what computes here, as artifacts may require it
+
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 

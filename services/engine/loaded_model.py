@@ -13,6 +13,7 @@ import structlog
 import torch
 
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.graph_hash import Built
 from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
@@ -56,10 +57,12 @@ class ModelOnArena:
         vocab_size: int,
         max_context_tokens: int,
         weights_bytes: int,
+        built: Built,
     ) -> None:
         self.vocab_size = vocab_size
         self.max_context_tokens = max_context_tokens
         self.weights_bytes = weights_bytes
+        self.built: Built | None = built
         self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
         self._decoder = decoder
         self._blocks = arena.blocks(decoder.dtype, decoder.kv_shape)
@@ -112,6 +115,7 @@ class ModelLoading:
             vocab_size=architecture.vocab_size,
             max_context_tokens=int(limit),
             weights_bytes=mapped.numel(),
+            built=Built(header.graph, build),
         )
 
 

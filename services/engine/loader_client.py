@@ -10,8 +10,8 @@ import grpc
 import structlog
 
 from halogen.v1 import loader_pb2, loader_pb2_grpc
-from services.common.checkpoint.manifest import PATHS, Role
-from services.common.errors import InternalError, Unavailable
+from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, Role
+from services.common.errors import CorruptData, InternalError, Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.status import from_rpc_error
 from services.engine.loaded_model import PreparedArtifact
@@ -31,6 +31,21 @@ class LoaderClient:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = loader_pb2_grpc.LoaderServiceStub(channel)
+
+    async def manifest(self, artifact_id: ArtifactId) -> Manifest:
+        """The artifact's manifest, vouched for by its id.
+
+        Raises:
+            HalogenError: As the loader says.
+            CorruptData: It is another artifact's.
+        """
+        try:
+            manifest = Manifest.decode(await self._read(artifact_id, MANIFEST_NAME))
+        except grpc.aio.AioRpcError as failure:
+            raise from_rpc_error(failure) from None
+        if manifest.id != artifact_id:
+            raise CorruptData(f"the loader gave another artifact's {MANIFEST_NAME}")
+        return manifest
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
         """Waits until the artifact is verified and in shared memory.

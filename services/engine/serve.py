@@ -25,6 +25,7 @@ from services.common.registry.records import (
     EngineRecord,
     GenerationRecord,
     GenerationState,
+    OfferRecord,
     Serving,
     Target,
 )
@@ -45,7 +46,9 @@ from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
 from services.engine.metrics import export
+from services.engine.qualifier import Qualifier
 from services.engine.servicer import EngineServicer
+from services.engine.suitability import SuitableOnly, offer_of
 from services.engine.ticket_gate import TicketGate
 
 SERVICE: Final = "halogen.v1.EngineService"
@@ -91,6 +94,8 @@ class _Room:
     ) -> None:
         self._config = config
         self._build = build
+        self._offer = offer_of(config.dtype)
+        self._qualifier = Qualifier(build)
         self._records: tuple[GenerationRecord, ...] = ()
         self._news = asyncio.Event()
         self._engine = engine
@@ -98,11 +103,12 @@ class _Room:
         engine.on_stall = self._on_stall
         self._generations = GenerationManager(
             engine=engine,
-            loader=loader,
+            loader=SuitableOnly(loader, self._offer),
             load=loading.load,
             assignments=Assignments(ServedPairs.parse(config.serves)),
             ticket_ttl_s=config.ticket_ttl_s,
             changed=self._on_change,
+            activated=self._qualifier.note,
         )
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
@@ -150,13 +156,18 @@ class _Room:
             View(store, keys.TARGETS, Target) as targets,
             View(store, keys.SERVING, Serving) as serving,
             background(self._generations.follow(targets, serving)),
+            background(self._qualifier.follow(store)),
         ):
             yield
 
     @contextlib.asynccontextmanager
     async def _registered(self, store: Store, identity: Identity, server: RpcServer) -> AsyncIterator[None]:
         """Keeps engines/{id} and the server's health telling what this engine holds."""
-        record = EngineRecord(**dataclasses.asdict(identity), runtime_build=self._build)
+        record = EngineRecord(
+            **dataclasses.asdict(identity),
+            runtime_build=self._build,
+            offer=OfferRecord(**self._offer._asdict()),
+        )
 
         async def tell(registration: Registration[EngineRecord]) -> None:
             while True:

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from services.common.config import HostPort, ProcessConfig
+from services.common.config import HostPort
 from services.common.rpc.address import Address
+from services.common.trust_config import TrustConfig
 from services.gateway.completion import Limits
 
 
-class GatewayConfig(ProcessConfig):
+class GatewayConfig(TrustConfig):
     """The gateway's settings."""
 
     role: ClassVar[str] = "gateway"

@@ -13,8 +13,12 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1 import control_pb2_grpc
 from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
 from services.common.registry import keys
-from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord
-from services.gateway.control import Control, PublishOrder, checked_cohort
+from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord, Statement
+from services.gateway.artifacts import ArtifactOrder
+from services.gateway.control import Control
+from services.gateway.operator_words import checked_cohort
+from services.gateway.publications import PublishOrder
+from services.gateway.qualifications import Qualified, QualifyOrder
 from services.gateway.status import Status, StatusViews
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -37,8 +41,15 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
     async def RegisterArtifact(
         self, request: pb.RegisterArtifactRequest, context: Context
     ) -> AsyncIterator[pb.RegisterArtifactResponse]:
-        steps = self._control.register(request.model, request.manifest, reverify=request.reverify)
-        async with contextlib.aclosing(steps):
+        order = ArtifactOrder(
+            model=request.model,
+            manifest=request.manifest,
+            signatures=request.signatures,
+            reverify=request.reverify,
+            who=request.who,
+            why=request.why,
+        )
+        async with contextlib.aclosing(self._control.artifacts.register(order)) as steps:
             async for step in steps:
                 yield pb.RegisterArtifactResponse(
                     artifact_id=step.artifact_id,
@@ -60,7 +71,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             who=request.who,
             why=request.why,
         )
-        return pb.PublishModelResponse(revision=await self._control.publish(order))
+        return pb.PublishModelResponse(revision=await self._control.publications.publish(order))
 
     async def UnpublishModel(
         self, request: pb.UnpublishModelRequest, context: Context
@@ -74,7 +85,23 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             who=request.who,
             why=request.why,
         )
-        return pb.UnpublishModelResponse(revision=await self._control.publish(order))
+        return pb.UnpublishModelResponse(revision=await self._control.publications.publish(order))
+
+    async def QualifyArtifact(
+        self, request: pb.QualifyArtifactRequest, context: Context
+    ) -> pb.QualifyArtifactResponse:
+        order = QualifyOrder(
+            artifact_id=ArtifactId(request.artifact_id),
+            build=request.build,
+            approved=request.approved if request.HasField("approved") else None,
+            accuracy=request.accuracy if request.HasField("accuracy") else None,
+            git_commit=request.git_commit,
+            data_set=request.data_set,
+            who=request.who,
+            why=request.why,
+        )
+        qualified = await self._control.qualifications.qualify(order)
+        return pb.QualifyArtifactResponse(qualification=_qualification(qualified))
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
         return pb.GetStatusResponse(status=_status(self._views.read(), self._gateway_id))
@@ -101,6 +128,7 @@ def _status(status: Status, answered_by: ProcessId) -> pb.Status:
             )
             for (model, artifact_id), record in sorted(status.artifacts.items())
         ],
+        qualifications=[_qualification(qualified) for qualified in status.qualifications],
     )
 
 
@@ -117,6 +145,31 @@ def _cohort(status: Status, key: str) -> pb.CohortStatus:
         who=target.who,
         why=target.why,
     )
+
+
+def _qualification(qualified: Qualified) -> pb.Qualification:
+    record = qualified.record
+    return pb.Qualification(
+        artifact_id=qualified.artifact_id,
+        build=qualified.build,
+        runtime_build=record.runtime_build,
+        graph_root=record.graph_root,
+        kernels={name: str(value) for name, value in record.kernels.items()},
+        device={name: str(value) for name, value in record.device.items()},
+        probes=[pb.ProbeResult(**probe.model_dump()) for probe in record.probes],
+        statements=[_statement(statement) for statement in record.statements],
+        approved=record.approved,
+        accuracy=record.accuracy,
+        git_commit=record.git_commit,
+        data_set=record.data_set,
+    )
+
+
+def _statement(statement: Statement) -> pb.Statement:
+    fields = statement.model_dump(exclude={"time"}, exclude_none=True)
+    made = pb.Statement(**fields)
+    made.time.FromJsonString(statement.time)
+    return made
 
 
 def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:

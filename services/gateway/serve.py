@@ -35,6 +35,7 @@ from services.gateway.config import GatewayConfig
 from services.gateway.control import Control
 from services.gateway.control_servicer import ControlServicer
 from services.gateway.engine_client import EngineClients
+from services.gateway.engine_offers import EngineOffers
 from services.gateway.leader import Leaders
 from services.gateway.loader_client import LoaderFiles
 from services.gateway.loaders import Loaders
@@ -144,7 +145,13 @@ async def _control(
     async with StatusViews(
         store, targets=facts.targets, serving=facts.serving, loaders=facts.loaders, engines=facts.engines
     ) as views:
-        control = Control(store, verifier.verify, views.last_revision)
+        control = Control.on(
+            store,
+            verifier.verify,
+            known=views.last_revision,
+            check_plan=EngineOffers(facts.engines.records).check,
+            trust=config.trust,
+        )
         servicer = ControlServicer(control, views, config.process_id)
         control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)
         yield

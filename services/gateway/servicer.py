@@ -19,9 +19,9 @@ from services.common.ids import ModelName, RequestId, fresh_id
 from services.gateway.catalog import Catalog
 from services.gateway.chat import Message
 from services.gateway.completion import Completions
-from services.gateway.control import checked_cohort
 from services.gateway.engine_client import sampling_to_proto
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.operator_words import checked_cohort
 from services.gateway.request import (
     MAX_MESSAGES,
     MAX_PROMPT_TOKENS,

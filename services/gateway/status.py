@@ -17,12 +17,14 @@ from services.common.registry.records import (
     GatewayRecord,
     LoaderRecord,
     ProcessRecord,
+    QualificationRecord,
     SchedulerRecord,
     Serving,
     Target,
 )
 from services.common.registry.store import Store
 from services.common.registry.view import View
+from services.gateway.qualifications import Qualified
 
 
 class Status(NamedTuple):
@@ -32,6 +34,7 @@ class Status(NamedTuple):
     serving: Mapping[str, Serving]
     processes: tuple[tuple[str, ProcessRecord], ...]  # (role, record), by role and id
     artifacts: Mapping[tuple[ModelName, ArtifactId], ArtifactRecord]
+    qualifications: tuple[Qualified, ...]  # by artifact and build
 
 
 class StatusViews:
@@ -58,7 +61,13 @@ class StatusViews:
         self._artifacts = View(store, keys.ARTIFACTS, ArtifactRecord)
         self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
         self._schedulers = View(store, keys.SCHEDULERS, SchedulerRecord)
-        self._own: tuple[View[Any], ...] = (self._artifacts, self._gateways, self._schedulers)
+        self._qualifications = View(store, keys.QUALIFICATIONS, QualificationRecord)
+        self._own: tuple[View[Any], ...] = (
+            self._artifacts,
+            self._gateways,
+            self._schedulers,
+            self._qualifications,
+        )
         self._scope = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -102,6 +111,10 @@ class StatusViews:
                 (role, record) for role, view in by_role for _, record in sorted(view.records.items())
             ),
             artifacts={_artifact_key(key): record for key, record in self._artifacts.records.items()},
+            qualifications=tuple(
+                Qualified(*keys.split_qualification_key(key), record)
+                for key, record in sorted(self._qualifications.records.items())
+            ),
         )
 
     async def changes(self) -> AsyncGenerator[Status, None]:

@@ -15,7 +15,7 @@ from services.common.errors import Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
 from services.common.rpc.status import from_rpc_error
-from services.gateway.control import Verified
+from services.gateway.artifacts import Verified
 from services.gateway.loaders import Loaders
 
 _CONNECT_S: Final = 2.0

@@ -21,7 +21,7 @@ def read_artifact(directory: Path) -> RawCheckpoint:
     verify_small_files(stored)
     verify_weights(stored)
     small_files = {file.path: stored.path(file).read_bytes() for file in stored.manifest.small_files}
-    return RawCheckpoint(small_files, Table(_tensors(stored), {}))
+    return RawCheckpoint(small_files, Table(_tensors(stored), {}), stored.manifest.requires.hosts)
 
 
 def _tensors(stored: StoredArtifact) -> dict[str, SourceTensor]:

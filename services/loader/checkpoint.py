@@ -12,6 +12,7 @@ from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOp
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD, decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.layout import Storage, TensorSpec
+from services.common.checkpoint.requirements import Hosts
 from services.common.errors import InvalidRequest, Unsupported
 from services.loader import training_state
 from services.loader.hugging_face import parse_object
@@ -35,6 +36,7 @@ class Checkpoint:
         sources: Each as it is in the source.
         tensors: Each in the dtype in which it is to be stored.
         storage: How they are meant to be divided; they can be.
+        hosts: Where the result may be served.
         notes: What a person should know of the conversion, a line each.
     """
 
@@ -44,6 +46,7 @@ class Checkpoint:
     sources: Mapping[str, SourceTensor]
     tensors: Mapping[str, SourceTensor]
     storage: Storage
+    hosts: Hosts
     notes: tuple[str, ...]
 
     @classmethod
@@ -74,6 +77,7 @@ class Checkpoint:
             sources=sources,
             tensors=tensors,
             storage=options.storage,
+            hosts=options.hosts(raw.hosts),
             notes=(*notes, *tie_notes, *policy_notes),
         )
 

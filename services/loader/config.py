@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.load_format import LoadFormat, check_format
-from services.common.config import ProcessConfig
 from services.common.errors import HalogenError, InvalidRequest
 from services.common.memory_guard import DEFAULT_RATIO
+from services.common.trust_config import TrustConfig
 from services.loader.place import PlaceKind
 from services.loader.weight_file import ReadMode
 
@@ -22,7 +22,7 @@ def default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "halogen"
 
 
-class LoaderConfig(ProcessConfig):
+class LoaderConfig(TrustConfig):
     """A loader's settings."""
 
     role: ClassVar[str] = "loader"

@@ -11,6 +11,7 @@ from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.durable import sync
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, ManifestFile, Role
+from services.common.checkpoint.requirements import Requirements
 from services.common.checkpoint.writer import Progress, write_weights
 from services.loader import copies
 from services.loader.checkpoint import Checkpoint
@@ -97,7 +98,8 @@ def _write_rest(checkpoint: Checkpoint, work: Path, header: Header) -> Manifest:
         files.append(
             ManifestFile(path=name, size_bytes=len(content), sha256=sha256_hex(content), role=_ROLES[name])
         )
-    manifest = Manifest(checkpoint.architecture, tuple(sorted(files, key=lambda file: file.path)))
+    in_order = tuple(sorted(files, key=lambda file: file.path))
+    manifest = Manifest(checkpoint.architecture, in_order, Requirements.of(header, checkpoint.hosts))
     _write_small(work / MANIFEST_NAME, manifest.encode())
     return manifest
 

@@ -14,9 +14,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, QuantPolicy, Validation
+from services.common.checkpoint.conversion_options import (
+    DEFAULTS,
+    ConversionOptions,
+    QuantPolicy,
+    Validation,
+    narrowed,
+)
 from services.common.checkpoint.layout import Storage
 from services.common.checkpoint.manifest import Manifest
+from services.common.checkpoint.requirements import ANY_DEVICE
 from services.loader.command import Reporter, paths_parser, run_command
 from services.loader.conversion import convert
 
@@ -61,6 +68,19 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         default=DEFAULTS.validation,
         help="how much of the result is compared with the source",
     )
+    parser.add_argument(
+        "--require-runtime",
+        dest="runtime",
+        metavar="VERSIONS",
+        help='versions of halogen that may serve it, for example ">=0.1,<2"',
+    )
+    parser.add_argument(
+        "--require-device-class",
+        dest="device_classes",
+        action="append",
+        metavar="CLASS",
+        help=f"a class of device that may serve it, for example cpu; {ANY_DEVICE}: all; may be given again",
+    )
 
 
 def _convert(arguments: argparse.Namespace, reporter: Reporter) -> Manifest:
@@ -69,6 +89,8 @@ def _convert(arguments: argparse.Namespace, reporter: Reporter) -> Manifest:
         drop_optimizer_state=arguments.drop_optimizer_state,
         storage=Storage(arguments.block_size, arguments.tensor_parallel_size),
         validation=arguments.validation,
+        runtime=arguments.runtime,
+        device_classes=narrowed(arguments.device_classes),
     )
     return convert(
         arguments.source, arguments.destination, reporter.progress, options=options, note=reporter.note

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from services.common.checkpoint.manifest import MAX_SMALL_FILE_BYTES, PATHS, REQUIRED_ROLES, Role, check_path
+from services.common.checkpoint.manifest import MAX_SMALL_FILE_BYTES, PATHS, REQUIRED_ROLES, Role
+from services.common.checkpoint.plain_path import check_path
 from services.common.errors import CorruptData, InvalidRequest
 from services.loader import safetensors_file, torch_file
 from services.loader.raw_checkpoint import RawCheckpoint

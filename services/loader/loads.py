@@ -72,16 +72,25 @@ class Loads:
         room: Where weights go.
         reading: How they are read.
         metrics: Told of every stage.
+        admit: Looks at an artifact before more of it than its manifest is read; raises what speaks against it.
     """
 
     def __init__(
-        self, store: ArtifactStore, commons: Commons, room: Room, reading: Reading, metrics: LoaderMetrics
+        self,
+        store: ArtifactStore,
+        commons: Commons,
+        room: Room,
+        reading: Reading,
+        metrics: LoaderMetrics,
+        *,
+        admit: Callable[[StoredArtifact], object],
     ) -> None:
         self._store = store
         self._commons = commons
         self._room = room
         self._reading = reading
         self._metrics = metrics
+        self._admit = admit
         self.disk = asyncio.Lock()  # two reads at a time would only slow each other down
         self.report = ReadReport()
 
@@ -96,6 +105,7 @@ class Loads:
         Raises:
             NotFound: The store does not have it.
             CorruptData: A byte of it is wrong; nothing of it is kept.
+            PreconditionFailed: It is not for this host; nothing but its manifest was read.
             Overloaded: There is no room for it.
         """
         verified = await self.verify(artifact_id, flight)
@@ -112,6 +122,7 @@ class Loads:
         """Everything but the weights' data; raises as `load` does."""
         with self._metrics.stage(Stage.VERIFY):
             stored = await asyncio.to_thread(self._store.open, artifact_id)
+            await asyncio.to_thread(self._admit, stored)
             total_bytes = stored.manifest.total_bytes
             flight.expect(total_bytes)
             with span("verify", {ARTIFACT_ID: artifact_id, SIZE_BYTES: total_bytes}):

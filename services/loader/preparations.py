@@ -12,7 +12,7 @@ from typing import Self
 
 import structlog
 
-from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.errors import HalogenError, InternalError
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
@@ -42,6 +42,7 @@ class Preparations:
         keep_s: How long an artifact stays in memory for certain after somebody asked for it.
         metrics: Told of every load.
         guard: Bounds the memory that weights may take.
+        admit: Looks at an artifact before more of it than its manifest is read; raises what speaks against it.
         clock_s: Monotonic seconds.
     """
 
@@ -54,6 +55,7 @@ class Preparations:
         keep_s: float,
         metrics: LoaderMetrics,
         guard: MemoryGuard = UNGUARDED,
+        admit: Callable[[StoredArtifact], object] = lambda _: None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._places = tuple(places)
@@ -65,7 +67,7 @@ class Preparations:
         self._residents = Residents(keep_s)
         self._commons = Commons(self._places)
         room = Room(self._places, self._residents, self._drop, guard, clock_s)
-        self._loads = Loads(store, self._commons, room, reading, metrics)
+        self._loads = Loads(store, self._commons, room, reading, metrics, admit=admit)
         self._rank_loads = RankLoads(self._loads, self._commons, room, reading, metrics)
         self._rest_timer: asyncio.TimerHandle | None = None
         self.changed = asyncio.Event()  # set when artifact_ids, placement or report may have changed
@@ -124,6 +126,7 @@ class Preparations:
         Raises:
             NotFound: The store does not have it.
             CorruptData: A byte of it is wrong; nothing of it is kept.
+            PreconditionFailed: It is not for this host; nothing but its manifest was read.
             Overloaded: There is no room for it.
         """
         part = ranks.name if ranks else ""

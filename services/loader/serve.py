@@ -24,7 +24,9 @@ from services.common.registry.records import EngineRecord, LoaderRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
 from services.common.registry.view import View
+from services.common.release import release
 from services.common.rpc.server import RpcServer
+from services.loader.admittance import Admittance
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
@@ -60,6 +62,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
             keep_s=config.keep_s,
             metrics=metrics,
             guard=MemoryGuard(config.memory_guard_ratio, HostMemory().bounds),
+            admit=Admittance(release(), config.trust).check,
         ) as preparations,
     ):
         export_live(registry, preparations.residents, preparations.report, traffic)

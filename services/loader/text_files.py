@@ -9,13 +9,14 @@ from typing import Final
 from services.common.checkpoint.manifest import PATHS, Role
 from services.common.errors import CorruptData
 from services.common.text.chat_template import compile_template, template_source
+from services.common.text.representative_requests import read_requests
 from services.common.text.tokenizer_file import read_tokenizer
 
-_REMEDY: Final = "write it again with save_pretrained of the model's tokenizer"
+_REMEDY: Final = "write it again (tokenizers and templates: with save_pretrained of the model's tokenizer)"
 
 
 def check_text_files(files: Mapping[str, bytes]) -> None:
-    """Reads the tokenizer and the chat template as a gateway does.
+    """Reads the tokenizer and the chat template as a gateway does, and looks at the representative requests.
 
     Args:
         files: Name to content; all but tokenizer.json may be missing, and JSON files hold objects.
@@ -28,6 +29,8 @@ def check_text_files(files: Mapping[str, bytes]) -> None:
         source = _template_source(files)
         if source is not None:
             compile_template(source)
+        if (requests := files.get(PATHS[Role.REPRESENTATIVE_REQUESTS])) is not None:
+            read_requests(requests)
     except CorruptData as fault:
         line = " ".join(fault.message.split())
         raise CorruptData(f"{line}; {_REMEDY}", reason="TEXT_FILE_UNREADABLE") from None

@@ -23,14 +23,20 @@ ARTIFACT_STATE_READY: ArtifactState
 ARTIFACT_STATE_REJECTED: ArtifactState
 
 class RegisterArtifactRequest(_message.Message):
-    __slots__ = ("model", "manifest", "reverify")
+    __slots__ = ("model", "manifest", "reverify", "signatures", "who", "why")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     REVERIFY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     model: str
     manifest: bytes
     reverify: bool
-    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ...) -> None: ...
+    signatures: bytes
+    who: str
+    why: str
+    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ..., signatures: _Optional[bytes] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class RegisterArtifactResponse(_message.Message):
     __slots__ = ("artifact_id", "state", "reason", "done_bytes", "total_bytes")
@@ -87,6 +93,32 @@ class UnpublishModelResponse(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     revision: int
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class QualifyArtifactRequest(_message.Message):
+    __slots__ = ("artifact_id", "build", "approved", "accuracy", "git_commit", "data_set", "who", "why")
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    BUILD_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    GIT_COMMIT_FIELD_NUMBER: _ClassVar[int]
+    DATA_SET_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    build: str
+    approved: bool
+    accuracy: float
+    git_commit: str
+    data_set: str
+    who: str
+    why: str
+    def __init__(self, artifact_id: _Optional[str] = ..., build: _Optional[str] = ..., approved: _Optional[bool] = ..., accuracy: _Optional[float] = ..., git_commit: _Optional[str] = ..., data_set: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class QualifyArtifactResponse(_message.Message):
+    __slots__ = ("qualification",)
+    QUALIFICATION_FIELD_NUMBER: _ClassVar[int]
+    qualification: Qualification
+    def __init__(self, qualification: _Optional[_Union[Qualification, _Mapping]] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
@@ -196,14 +228,86 @@ class ArtifactStatus(_message.Message):
     reason: str
     def __init__(self, model: _Optional[str] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[ArtifactState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class ProbeResult(_message.Message):
+    __slots__ = ("name", "passed", "detail")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    passed: bool
+    detail: str
+    def __init__(self, name: _Optional[str] = ..., passed: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class Statement(_message.Message):
+    __slots__ = ("time", "who", "why", "approved", "accuracy", "git_commit", "data_set")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    GIT_COMMIT_FIELD_NUMBER: _ClassVar[int]
+    DATA_SET_FIELD_NUMBER: _ClassVar[int]
+    time: _timestamp_pb2.Timestamp
+    who: str
+    why: str
+    approved: bool
+    accuracy: float
+    git_commit: str
+    data_set: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., approved: _Optional[bool] = ..., accuracy: _Optional[float] = ..., git_commit: _Optional[str] = ..., data_set: _Optional[str] = ...) -> None: ...
+
+class Qualification(_message.Message):
+    __slots__ = ("artifact_id", "build", "runtime_build", "graph_root", "kernels", "device", "probes", "statements", "approved", "accuracy", "git_commit", "data_set")
+    class KernelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class DeviceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    BUILD_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_BUILD_FIELD_NUMBER: _ClassVar[int]
+    GRAPH_ROOT_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    PROBES_FIELD_NUMBER: _ClassVar[int]
+    STATEMENTS_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    GIT_COMMIT_FIELD_NUMBER: _ClassVar[int]
+    DATA_SET_FIELD_NUMBER: _ClassVar[int]
+    artifact_id: str
+    build: str
+    runtime_build: str
+    graph_root: str
+    kernels: _containers.ScalarMap[str, str]
+    device: _containers.ScalarMap[str, str]
+    probes: _containers.RepeatedCompositeFieldContainer[ProbeResult]
+    statements: _containers.RepeatedCompositeFieldContainer[Statement]
+    approved: bool
+    accuracy: float
+    git_commit: str
+    data_set: str
+    def __init__(self, artifact_id: _Optional[str] = ..., build: _Optional[str] = ..., runtime_build: _Optional[str] = ..., graph_root: _Optional[str] = ..., kernels: _Optional[_Mapping[str, str]] = ..., device: _Optional[_Mapping[str, str]] = ..., probes: _Optional[_Iterable[_Union[ProbeResult, _Mapping]]] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., approved: _Optional[bool] = ..., accuracy: _Optional[float] = ..., git_commit: _Optional[str] = ..., data_set: _Optional[str] = ...) -> None: ...
+
 class Status(_message.Message):
-    __slots__ = ("cohorts", "processes", "artifacts", "answered_by")
+    __slots__ = ("cohorts", "processes", "artifacts", "answered_by", "qualifications")
     COHORTS_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
+    QUALIFICATIONS_FIELD_NUMBER: _ClassVar[int]
     cohorts: _containers.RepeatedCompositeFieldContainer[CohortStatus]
     processes: _containers.RepeatedCompositeFieldContainer[ProcessStatus]
     artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactStatus]
     answered_by: str
-    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ...) -> None: ...
+    qualifications: _containers.RepeatedCompositeFieldContainer[Qualification]
+    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ..., qualifications: _Optional[_Iterable[_Union[Qualification, _Mapping]]] = ...) -> None: ...

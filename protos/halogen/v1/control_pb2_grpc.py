@@ -50,6 +50,11 @@ class ControlServiceStub:
                 request_serializer=halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.SerializeToString,
                 response_deserializer=halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.FromString,
                 _registered_method=True)
+        self.QualifyArtifact = channel.unary_unary(
+                '/halogen.v1.ControlService/QualifyArtifact',
+                request_serializer=halogen_dot_v1_dot_control__pb2.QualifyArtifactRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.QualifyArtifactResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/halogen.v1.ControlService/GetStatus',
                 request_serializer=halogen_dot_v1_dot_control__pb2.GetStatusRequest.SerializeToString,
@@ -87,6 +92,13 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def QualifyArtifact(self, request, context):
+        """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """What is served where, now.
         """
@@ -118,6 +130,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.UnpublishModel,
                     request_deserializer=halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.FromString,
                     response_serializer=halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.SerializeToString,
+            ),
+            'QualifyArtifact': grpc.unary_unary_rpc_method_handler(
+                    servicer.QualifyArtifact,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.QualifyArtifactRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.QualifyArtifactResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -212,6 +229,33 @@ class ControlService:
             '/halogen.v1.ControlService/UnpublishModel',
             halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.SerializeToString,
             halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QualifyArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/halogen.v1.ControlService/QualifyArtifact',
+            halogen_dot_v1_dot_control__pb2.QualifyArtifactRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.QualifyArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class ControlServiceStub:
     """Names the artifact that a cohort shall serve, under the model's next revision."""
     UnpublishModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.UnpublishModelRequest, _control_pb2.UnpublishModelResponse]
     """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
+    QualifyArtifact: _grpc.UnaryUnaryMultiCallable[_control_pb2.QualifyArtifactRequest, _control_pb2.QualifyArtifactResponse]
+    """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]
     """What is served where, now."""
     WatchStatus: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchStatusRequest, _control_pb2.WatchStatusResponse]
@@ -55,6 +57,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Names the artifact that a cohort shall serve, under the model's next revision."""
     UnpublishModel: _aio.UnaryUnaryMultiCallable[_control_pb2.UnpublishModelRequest, _control_pb2.UnpublishModelResponse]  # type: ignore[assignment]
     """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
+    QualifyArtifact: _aio.UnaryUnaryMultiCallable[_control_pb2.QualifyArtifactRequest, _control_pb2.QualifyArtifactResponse]  # type: ignore[assignment]
+    """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]  # type: ignore[assignment]
     """What is served where, now."""
     WatchStatus: _aio.UnaryStreamMultiCallable[_control_pb2.WatchStatusRequest, _control_pb2.WatchStatusResponse]  # type: ignore[assignment]
@@ -86,6 +90,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.UnpublishModelResponse, _abc.Awaitable[_control_pb2.UnpublishModelResponse]]:
         """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
+
+    @_abc_1.abstractmethod
+    def QualifyArtifact(
+        self,
+        request: _control_pb2.QualifyArtifactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.QualifyArtifactResponse, _abc.Awaitable[_control_pb2.QualifyArtifactResponse]]:
+        """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
 
     @_abc_1.abstractmethod
     def GetStatus(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import Final
 
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import MAX_DIVISION
 from services.common.checkpoint.layout import UNDIVIDED, Storage
+from services.common.checkpoint.requirements import ANY_DEVICE, ANYWHERE, Hosts
 from services.common.errors import InvalidRequest
 
 
@@ -45,24 +47,39 @@ class ConversionOptions:
             otherwise, because an artifact has no place for it.
         storage: Rows that stay together, and ranks among which every tensor must be divisible; recorded.
         validation: What is compared with the source.
+        runtime: Which versions of halogen may serve it, as PEP 440's specifiers; None: as the source says if
+            that is an artifact, else this one and later.
+        device_classes: On which classes of device; none: on any; None: as the source says.
 
     Raises:
-        InvalidRequest: A number is out of its bounds.
+        InvalidRequest: A number is out of its bounds, or a requirement is ill-formed.
     """
 
     quant_policy: QuantPolicy = QuantPolicy.KEEP
     drop_optimizer_state: bool = True
     storage: Storage = UNDIVIDED
     validation: Validation = Validation.NONE
+    runtime: str | None = None
+    device_classes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        self.hosts(ANYWHERE)
         for name, value in self.storage._asdict().items():
             if not 1 <= value <= MAX_DIVISION:
                 raise InvalidRequest(f"{name} is {value}; give 1 to {MAX_DIVISION}")
 
+    def hosts(self, of_source: Hosts) -> Hosts:
+        """Where the result may be served, given where its source may be."""
+        runtime = of_source.runtime if self.runtime is None else self.runtime
+        classes = of_source.device_classes if self.device_classes is None else self.device_classes
+        return Hosts.parse(runtime, classes)
+
     def arguments(self) -> tuple[str, ...]:
         """The converter's command-line arguments that ask for this."""
+        classes = [ANY_DEVICE] if self.device_classes == () else self.device_classes or ()
         return (
+            *(() if self.runtime is None else (f"--require-runtime={self.runtime}",)),
+            *(f"--require-device-class={each}" for each in classes),
             f"--quant-policy={self.quant_policy}",
             "--drop-optimizer-state" if self.drop_optimizer_state else "--no-drop-optimizer-state",
             f"--block-size={self.storage.block_rows}",
@@ -72,3 +89,10 @@ class ConversionOptions:
 
 
 DEFAULTS: Final = ConversionOptions()
+
+
+def narrowed(device_classes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """What a command line says of device classes: nothing, any, or these."""
+    if not device_classes:
+        return None
+    return tuple(each for each in device_classes if each != ANY_DEVICE)

@@ -83,6 +83,17 @@ class Build(NamedTuple):
         return _digest("build", {**parts, "artifact": graph.root})
 
 
+class Built(NamedTuple):
+    """A model in a build: all five parts."""
+
+    graph: GraphHash
+    build: Build
+
+    @property
+    def root(self) -> str:
+        return self.build.root(self.graph)
+
+
 @functools.lru_cache(maxsize=16)
 def topology_digest(architecture: Architecture) -> str:
     """The first part, computed once for each architecture."""

@@ -83,6 +83,11 @@ class Header:
         return MappingProxyType({entry.name: entry for entry in self.layout.entries})
 
     @property
+    def precisions(self) -> tuple[str, ...]:
+        """The dtypes of the tensors, sorted."""
+        return tuple(sorted({entry.dtype.value for entry in self.layout.entries}))
+
+    @property
     def data_offset(self) -> int:
         return self.layout.data_offset
 

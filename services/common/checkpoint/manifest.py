@@ -1,11 +1,13 @@
-"""The manifest: which files an artifact is made of. The sha256 of its canonical JSON is the artifact's id."""
+"""The manifest: which files an artifact is made of, and what it asks of whoever serves it.
+
+The sha256 of its canonical JSON is the artifact's id.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import re
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from services.common.checkpoint import canonical
@@ -13,16 +15,19 @@ from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.fields import Fields
 from services.common.checkpoint.file_format import WEIGHTS_NAME
-from services.common.errors import CorruptData
+from services.common.checkpoint.plain_path import check_path
+from services.common.checkpoint.requirements import Requirements
+from services.common.errors import CorruptData, InvalidRequest
 from services.common.ids import ArtifactId
 
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 1 << 20
 MAX_SMALL_FILE_BYTES: Final = 64 << 20
 MAX_WEIGHTS_BYTES: Final = 1 << 44
+MAX_FILES: Final = 32
 
 _FORMAT: Final = "halogen artifact"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _HEX_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -36,6 +41,7 @@ class Role(enum.StrEnum):
     GENERATION_CONFIG = "generation_config"
     CHAT_TEMPLATE = "chat_template"
     SPECIAL_TOKENS = "special_tokens"
+    REPRESENTATIVE_REQUESTS = "representative_requests"
 
 
 PATHS: Final[dict[Role, str]] = {
@@ -46,6 +52,7 @@ PATHS: Final[dict[Role, str]] = {
     Role.GENERATION_CONFIG: "generation_config.json",
     Role.CHAT_TEMPLATE: "chat_template.jinja",
     Role.SPECIAL_TOKENS: "special_tokens_map.json",
+    Role.REPRESENTATIVE_REQUESTS: "representative_requests.jsonl",
 }
 REQUIRED_ROLES: Final = frozenset({Role.WEIGHTS, Role.CONFIG, Role.TOKENIZER})
 
@@ -67,10 +74,11 @@ class ManifestFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of an artifact, sorted by path, and the decoder that they make."""
+    """The files of an artifact, sorted by path, the decoder that they make, and what it requires."""
 
     architecture: Architecture
     files: tuple[ManifestFile, ...]
+    requires: Requirements
 
     @property
     def weights(self) -> ManifestFile:
@@ -97,6 +105,7 @@ class Manifest:
                 "architecture": self.architecture.to_fields(),
                 "files": [dataclasses.asdict(file) for file in self.files],
                 "format": _FORMAT,
+                "requires": self.requires.to_fields(),
                 "version": _VERSION,
             }
         )
@@ -106,8 +115,8 @@ class Manifest:
         """Reads a manifest and trusts nothing in it.
 
         Raises:
-            CorruptData: It is not the canonical text of a manifest that this build knows, or names files
-                that an artifact must not have.
+            CorruptData: It is not the canonical text of a manifest, or names files that an artifact must not have.
+            InvalidRequest: It is a manifest of another version.
         """
         try:
             if len(text) > MAX_MANIFEST_BYTES:
@@ -122,25 +131,24 @@ class Manifest:
     @classmethod
     def _from_fields(cls, value: Any) -> Manifest:
         fields = Fields(value, "manifest")
-        if fields.take("format", str) != _FORMAT or fields.take("version", int) != _VERSION:
-            raise ValueError(f"not a {_FORMAT} of version {_VERSION}")
+        if fields.take("format", str) != _FORMAT:
+            raise ValueError(f"not a {_FORMAT}")
+        if (version := fields.take("version", int)) != _VERSION:
+            raise _other_version(version)
         architecture = Architecture.from_fields(fields.take("architecture", dict))
-        files = tuple(_decode_file(entry) for entry in fields.take("files", list))
+        files = _decode_files(fields.take("files", list))
+        requires = Requirements.from_fields(fields.take("requires", dict), architecture)
         fields.finish()
-        _check_files(files)
-        return cls(architecture, files)
+        return cls(architecture, files, requires)
 
 
-def check_path(path: str) -> None:
-    """Raises ValueError unless `path` stays below its directory on every file system.
-
-    Relative, `/` between plain ASCII names, no ``.`` or ``..``.
-    """
-    parts = PurePosixPath(path).parts
-    if path.startswith("/") or not parts or "/".join(parts) != path:
-        raise ValueError(f"path {path!r} is not relative and plain")
-    if any(part in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", part) for part in parts):
-        raise ValueError(f"path {path!r} has a part that is not a plain name")
+def _other_version(version: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"{MANIFEST_NAME} is of version {version}; this build reads version {_VERSION}: convert the original "
+        "checkpoint with this build's `halogen convert`",
+        reason="FORMAT_VERSION",
+        metadata={"file": MANIFEST_NAME},
+    )
 
 
 def _decode_file(value: Any) -> ManifestFile:
@@ -155,6 +163,14 @@ def _decode_file(value: Any) -> ManifestFile:
     if not _HEX_SHA256.fullmatch(sha256):
         raise ValueError(f"sha256 of {path} is not 64 hexadecimal digits")
     return ManifestFile(path=path, size_bytes=size_bytes, sha256=sha256, role=role)
+
+
+def _decode_files(entries: list[Any]) -> tuple[ManifestFile, ...]:
+    if len(entries) > MAX_FILES:
+        raise ValueError(f"{len(entries)} files; the most is {MAX_FILES}")
+    files = tuple(_decode_file(entry) for entry in entries)
+    _check_files(files)
+    return files
 
 
 def _check_files(files: tuple[ManifestFile, ...]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import BinaryIO
 
+from services.common.checkpoint.artifact_directory import mismatch
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.digest import block_digest, sha256_hex, split_blocks
 from services.common.checkpoint.header import PREAMBLE, Header, corrupt, header_bytes
-from services.common.checkpoint.manifest import ManifestFile
+from services.common.checkpoint.manifest import Manifest, ManifestFile
 from services.common.checkpoint.quantisation import check_finite, scale_names
-from services.common.errors import CorruptData
 
 
 def verify_small(content: bytes, file: ManifestFile) -> bytes:
@@ -20,7 +19,7 @@ def verify_small(content: bytes, file: ManifestFile) -> bytes:
         CorruptData: It is not.
     """
     if len(content) != file.size_bytes or sha256_hex(content) != file.sha256:
-        raise _mismatch(file, "content", "does not match the manifest")
+        raise mismatch(file, "content", "does not match the manifest")
     return content
 
 
@@ -28,11 +27,12 @@ def verify_small_files(stored: StoredArtifact) -> int:
     """Checks every file but the weights; returns their bytes.
 
     Raises:
-        CorruptData: One is missing or wrong.
+        CorruptData: One is missing or wrong, or the directory holds something else beside them.
     """
+    stored.check()
     for file in stored.manifest.small_files:
-        _check_size(stored.path(file), file)
-        verify_small(stored.path(file).read_bytes(), file)
+        with stored.open(file) as opened:
+            verify_small(opened.read(file.size_bytes + 1), file)
     return sum(file.size_bytes for file in stored.manifest.small_files)
 
 
@@ -44,16 +44,26 @@ def read_header(stored: StoredArtifact) -> Header:
         InvalidRequest: The file is of another format or version.
     """
     file = stored.manifest.weights
-    path = stored.path(file)
-    _check_size(path, file)
-    with path.open("rb") as weights:
+    with stored.open(file) as weights:
         header = decode_header(weights)
         if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
-            raise _mismatch(file, "header", "has another header than the manifest names")
-        if header.architecture != stored.manifest.architecture:
-            raise _mismatch(file, "header", "is of another architecture than the manifest says")
+            raise mismatch(file, "header", "has another header than the manifest names")
+        _check_model(header, stored.manifest)
         _check_scales(weights, header)
     return header
+
+
+def _check_model(header: Header, manifest: Manifest) -> None:
+    """What was promised before the download is what has come; raises CorruptData otherwise."""
+    requires = manifest.requires
+    if header.architecture != manifest.architecture:
+        raise mismatch(manifest.weights, "header", "is of another architecture than the manifest says")
+    if parts := header.graph.differing(requires.graph):
+        raise mismatch(
+            manifest.weights, "header", f"has another graph ({', '.join(parts)}) than the manifest says"
+        )
+    if header.precisions != requires.precisions:
+        raise mismatch(manifest.weights, "header", "holds tensors of other dtypes than the manifest says")
 
 
 def decode_header(weights: BinaryIO) -> Header:
@@ -86,24 +96,8 @@ def verify_weights(stored: StoredArtifact) -> None:
         InvalidRequest: The file is of another format or version.
     """
     header, file = read_header(stored), stored.manifest.weights
-    with stored.path(file).open("rb") as weights:
+    with stored.open(file) as weights:
         weights.seek(header.data_offset)
         for number, (begin, end) in enumerate(split_blocks(header.data_bytes)):
             if block_digest(weights.read(end - begin)) != header.digests[number]:
                 raise header.block_mismatch(number, "does not match its digest")
-
-
-def _check_size(path: Path, file: ManifestFile) -> None:
-    try:
-        found = path.lstat().st_size
-    except FileNotFoundError:
-        raise _mismatch(file, "length", "is missing") from None
-    if found != file.size_bytes:
-        raise _mismatch(file, "length", f"has {found} bytes, not {file.size_bytes}")
-
-
-def _mismatch(file: ManifestFile, region: str, what: str) -> CorruptData:
-    return CorruptData(
-        f"{file.path} {what}; fetch or convert the artifact again",
-        metadata={"file": file.path, "region": region},
-    )

@@ -7,10 +7,12 @@ from typing import Final
 from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, Revision
 
 ARTIFACTS: Final = "artifacts/"
+QUALIFICATIONS: Final = "qualifications/"
 REVISIONS: Final = "revisions/"
 TARGETS: Final = "targets/"
 SERVING: Final = "serving/"
 AUDIT: Final = "audit/"
+ARTIFACT_AUDIT: Final = "artifact-audit/"
 ENGINES: Final = "engines/"
 LOADERS: Final = "loaders/"
 GATEWAYS: Final = "gateways/"
@@ -22,6 +24,21 @@ SCHEDULER_TERM: Final = "terms/scheduler"  # without a lease: it outlives every 
 
 def artifact(model: ModelName, artifact_id: ArtifactId) -> str:
     return f"{ARTIFACTS}{model}/{artifact_id}"
+
+
+def qualifications(artifact_id: ArtifactId) -> str:
+    """The prefix of all that are of one artifact."""
+    return f"{QUALIFICATIONS}{artifact_id}/"
+
+
+def qualification(artifact_id: ArtifactId, build: str) -> str:
+    return f"{qualifications(artifact_id)}{build}"
+
+
+def split_qualification_key(key: str) -> tuple[ArtifactId, str]:
+    """The artifact and the build of a qualifications/ key."""
+    _, artifact_id, build = key.split("/")
+    return ArtifactId(artifact_id), build
 
 
 def revision(model: ModelName) -> str:
@@ -38,6 +55,11 @@ def serving(model: ModelName, cohort: Cohort) -> str:
 
 def audit(model: ModelName, revision: Revision) -> str:
     return f"{AUDIT}{model}/{revision:020d}"  # padded, so that text order is number order
+
+
+def artifact_audit(model: ModelName, artifact_id: ArtifactId, number: int) -> str:
+    """Of one verification; the number is that of the PENDING record which it ended, and only rises."""
+    return f"{ARTIFACT_AUDIT}{model}/{artifact_id}/{number:020d}"
 
 
 def engine(process: ProcessId) -> str:

@@ -13,6 +13,7 @@ from services.common.checkpoint.graph_hash import Build, GraphHash
 from services.common.checkpoint.header import Header
 from services.common.errors import PreconditionFailed
 from services.common.metrics import version
+from services.engine.host import DEVICE_CLASS
 from services.engine.model.llama_weights import LlamaWeights
 
 log = structlog.get_logger()
@@ -23,7 +24,7 @@ def build_of(kernels: str, dtype: torch.dtype) -> Build:
     torch_minor = ".".join(torch.__version__.split(".")[:2])
     return Build(
         kernels={"name": kernels, "dtype": str(dtype).removeprefix("torch.")},
-        device={"class": "cpu", "engine": version(), "torch": torch_minor},
+        device={"class": DEVICE_CLASS, "engine": version(), "torch": torch_minor},
     )
 
 

@@ -18,6 +18,14 @@ from services.engine.model.llama_weights import LayerWeights, LlamaWeights
 
 DTypeChoice = Literal["auto", "bfloat16", "float32"]
 
+PRECISIONS: Final[
+    Mapping[DTypeChoice, frozenset[DType]]
+] = {  # of stored weights, by what an engine computes in
+    "auto": frozenset({DType.BF16, DType.FP32}),
+    "bfloat16": frozenset({DType.BF16}),
+    "float32": frozenset({DType.BF16, DType.FP16, DType.FP32}),
+}
+
 _TORCH: Final = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
 
 
@@ -63,16 +71,13 @@ def bind(
 
 
 def _compute_dtype(stored: DType, choice: DTypeChoice) -> torch.dtype:
-    if choice == "float32":
-        return torch.float32
-    wanted = _TORCH[stored] if choice == "auto" else torch.bfloat16
-    if wanted != _TORCH[stored] or wanted == torch.float16:
+    if stored not in PRECISIONS[choice]:
         raise Unsupported(
             f"weights stored in {stored} cannot be used in place with --dtype {choice}; "
             "take --dtype float32, or convert the checkpoint to bf16",
             reason="DTYPE_UNSUPPORTED",
         )
-    return wanted
+    return torch.float32 if choice == "float32" else _TORCH[stored]
 
 
 def _check_tensors(tensors: Mapping[str, TensorEntry], architecture: Architecture) -> None:

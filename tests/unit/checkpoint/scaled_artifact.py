@@ -12,6 +12,7 @@ from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.layout import TensorSpec
 from services.common.checkpoint.manifest import Manifest, Role
 from services.common.checkpoint.quantisation import Quantisation
+from services.common.checkpoint.requirements import Requirements
 from services.common.checkpoint.writer import write_weights
 from tests.tiny_checkpoints import make_tiny_artifact
 
@@ -30,7 +31,8 @@ def make_scaled_artifact(directory: Path, scales: bytes) -> tuple[Path, Manifest
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "check_finite", lambda *_: None)
         header = write_weights(path, SPECS, manifest.architecture, lambda entry: [contents[entry.name]])
-    return artifact, name_weights(artifact, manifest, header.identity)
+    required = dataclasses.replace(manifest, requires=Requirements.of(header, manifest.requires.hosts))
+    return artifact, name_weights(artifact, required, header.identity)
 
 
 def name_weights(artifact: Path, manifest: Manifest, identity: str) -> Manifest:

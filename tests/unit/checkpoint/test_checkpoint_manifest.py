@@ -21,12 +21,14 @@ from services.common.checkpoint.manifest import (
     Manifest,
     ManifestFile,
     Role,
-    check_path,
 )
-from services.common.errors import CorruptData
-from tests.tiny_checkpoints import TinyShape
+from services.common.checkpoint.plain_path import check_path
+from services.common.checkpoint.requirements import Hosts
+from services.common.errors import CorruptData, InvalidRequest
+from tests.tiny_checkpoints import TinyShape, requirements_of
 
 ARCHITECTURE = Architecture.from_config(TinyShape().config(), DType.BF16)
+REQUIRES = requirements_of(ARCHITECTURE)
 
 
 def manifest_of(roles: set[Role]) -> Manifest:
@@ -34,7 +36,7 @@ def manifest_of(roles: set[Role]) -> Manifest:
         ManifestFile(path=PATHS[role], size_bytes=len(role), sha256=sha256_hex(role.encode()), role=role)
         for role in roles
     ]
-    return Manifest(ARCHITECTURE, tuple(sorted(files, key=lambda file: file.path)))
+    return Manifest(ARCHITECTURE, tuple(sorted(files, key=lambda file: file.path)), REQUIRES)
 
 
 FULL = manifest_of(set(Role))
@@ -69,15 +71,15 @@ Change = Callable[[dict[str, Any]], object]
 
 MALFORMED: dict[str, tuple[Change, str]] = {
     "other format": (lambda f: f.update(format="tar"), "not a halogen artifact"),
-    "other version": (lambda f: f.update(version=2), "version 1"),
     "unknown field": (lambda f: f.update(signature="x"), "unknown fields"),
     "no files": (lambda f: f.update(files=[]), "no "),
     "files no list": (lambda f: f.update(files={}), "not a list"),
     "absolute path": (lambda f: f["files"][0].update(path="/etc/passwd"), "not relative"),
     "path upwards": (lambda f: f["files"][0].update(path="../config.json"), "plain name"),
     "path within": (lambda f: f["files"][0].update(path="a/../config.json"), "plain name"),
-    "path with dot": (lambda f: f["files"][0].update(path="./config.json"), "not relative and plain"),
-    "path empty": (lambda f: f["files"][0].update(path=""), "not relative and plain"),
+    "path with dot": (lambda f: f["files"][0].update(path="./config.json"), "plain name"),
+    "path empty": (lambda f: f["files"][0].update(path=""), "1 to 255 characters"),
+    "too many files": (lambda f: f.update(files=f["files"] * 5), "the most is 32"),
     "path with backslash": (lambda f: f["files"][0].update(path="..\\config.json"), "plain name"),
     "path unknown": (lambda f: f["files"][0].update(path="evil.json"), "not the name of a"),
     "path in other case": (lambda f: add_file(f, path="Chat_Template.jinja"), "not the name of a"),
@@ -95,6 +97,19 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     "architecture extra": (lambda f: f["architecture"].update(bias=True), "unknown fields: bias"),
     "architecture impossible": (lambda f: f["architecture"].update(num_key_value_heads=3), "multiple"),
     "architecture zero": (lambda f: f["architecture"].update(head_dim=0), "head_dim"),
+    "architecture of another graph": (lambda f: f["architecture"].update(vocab_size=7), "part architecture"),
+    "requires missing": (lambda f: f.pop("requires"), "no requires"),
+    "requires unknown": (lambda f: f["requires"].update(colour="red"), "unknown fields: colour"),
+    "runtime no range": (lambda f: f["requires"].update(runtime="new"), "no range of versions"),
+    "runtime two ways": (lambda f: f["requires"].update(runtime=">=1, <2"), "no range of versions"),
+    "runtime long": (lambda f: f["requires"].update(runtime=">=" + "1" * 100), "no range of versions"),
+    "classes unsorted": (lambda f: f["requires"].update(device_classes=["b", "a"]), "not sorted"),
+    "classes twice": (lambda f: f["requires"].update(device_classes=["a", "a"]), "not sorted"),
+    "classes no names": (lambda f: f["requires"].update(device_classes=[["a"]]), "no plain name"),
+    "classes many": (lambda f: f["requires"].update(device_classes=[f"{i:03}" for i in range(40)]), "most is 32"),
+    "precision no name": (lambda f: f["requires"].update(precisions=["BF 16"]), "no plain name"),
+    "schema no name": (lambda f: f["requires"].update(input_schema=""), "no plain name"),
+    "graph of another root": (lambda f: f["requires"]["graph"].update(root="0" * 64), "root is not that"),
 }  # fmt: skip
 
 
@@ -134,6 +149,20 @@ def test_the_id_changes_with_every_field() -> None:
         dataclasses.replace(config, size_bytes=config.size_bytes + 1),
         dataclasses.replace(config, sha256="0" * 64),
     ]
-    manifests = [Manifest(ARCHITECTURE, (FULL.files[0], other, *FULL.files[2:])) for other in others]
-    manifests.append(Manifest(dataclasses.replace(ARCHITECTURE, rope_theta=5e5), FULL.files))
-    assert 4 == len({FULL.id, *(manifest.id for manifest in manifests)})
+    files = [(FULL.files[0], other, *FULL.files[2:]) for other in others]
+    manifests = [dataclasses.replace(FULL, files=each) for each in files]
+    manifests.append(
+        dataclasses.replace(FULL, architecture=dataclasses.replace(ARCHITECTURE, rope_theta=5e5))
+    )
+    for hosts in (Hosts(runtime="<2"), Hosts(device_classes=("cpu",))):
+        manifests.append(dataclasses.replace(FULL, requires=dataclasses.replace(REQUIRES, hosts=hosts)))
+    assert 6 == len({FULL.id, *(manifest.id for manifest in manifests)})
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_manifest_of_another_version_is_refused_with_the_remedy(version: int) -> None:
+    """Artifacts made before there were requirements are converted anew; nothing is assumed for them."""
+    fields = json.loads(FULL.encode()) | {"version": version}
+    with pytest.raises(InvalidRequest, match=f"version {version}; .*halogen convert") as raised:
+        Manifest.decode(canonical.encode(fields))
+    assert "FORMAT_VERSION" == raised.value.reason

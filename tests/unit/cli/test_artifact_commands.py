@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from services.cli.main import app
+from services.common.checkpoint.conversion_options import ConversionOptions
 from services.common.checkpoint.dtype import DType
 from services.common.errors import CorruptData
 from tests.tiny_checkpoints import MULTI_BLOCK, TinyShape, make_tiny_artifact
@@ -42,7 +43,13 @@ def test_inspect_tells_all_for_scripts(tmp_path: Path) -> None:
     assert 21 == len(told["tensors"])
     alone = json.loads(halogen("inspect", directory / "model.halogen", "--json").output)
     assert {key: told[key] for key in alone} == alone
-    assert {"artifact", "files"} == told.keys() - alone.keys()
+    assert {"artifact", "files", "requires", "signatures"} == told.keys() - alone.keys()
+    assert {
+        "device_classes": [],
+        "input_schema": "token_ids.v1",
+        "precisions": ["bf16"],
+        "runtime": ">=0.1",
+    } == told["requires"]
 
 
 def test_inspect_tells_people_the_same(tmp_path: Path) -> None:
@@ -79,6 +86,14 @@ def test_diff_names_part_and_factor(tmp_path: Path) -> None:
     } == differences(one, other)
     told = halogen("diff", one, other).output
     assert "architecture: rope_theta: 10000.0 -> 500.0\n" in told
+
+
+def test_diff_names_what_is_required_of_one_and_not_of_the_other(tmp_path: Path) -> None:
+    """The weights may well be the same."""
+    one, _ = make_tiny_artifact(tmp_path / "one")
+    narrow = ConversionOptions(runtime="<2", device_classes=("sm_90",))
+    other, _ = make_tiny_artifact(tmp_path / "other", options=narrow)
+    assert {("requires", "runtime"), ("requires", "device_classes")} == differences(one, other)
 
 
 def test_diff_tells_layers_dtypes_and_tensors_apart(tmp_path: Path) -> None:

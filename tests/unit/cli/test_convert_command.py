@@ -16,6 +16,7 @@ from services.common.checkpoint.conversion_options import ConversionOptions, Qua
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import Storage
+from services.common.checkpoint.requirements import Hosts
 from tests.tiny_checkpoints import TinyShape, random_tensors, write_tiny_checkpoint
 
 SHAPE = TinyShape(dtype=DType.FP32)
@@ -35,10 +36,12 @@ def test_every_option_is_heeded(tmp_path: Path) -> None:
     source, target = training_checkpoint(tmp_path / "source"), tmp_path / "artifact"
     options = ["--quant-policy", "bf16", "--tensor-parallel-size", "2", "--block-size", "16"]
     options += ["--validate", "full", "--drop-optimizer-state", "--json"]
+    options += ["--require-runtime", ">= 0.1, <2", "--require-device-class", "cpu"]
     made = CliRunner().invoke(app, ["convert", str(source), str(target), *options])
     manifest = read_manifest(target)
     assert {"artifact_id": manifest.id, "directory": str(target)} == json.loads(made.stdout)
     header = Header.decode((target / "model.halogen").read_bytes())
+    assert Hosts("<2,>=0.1", ("cpu",)) == manifest.requires.hosts
     assert (DType.BF16, Storage(16, 2)) == (manifest.architecture.dtype, header.storage)
     for note in (
         "dropped training state, 8 bytes: optimizer.state.0.step",

@@ -17,9 +17,9 @@ def test_what_is_in_the_store_is_said_to_be_used(tmp_path: Path, capsys: pytest.
     """Only the second time: the files given are not the ones that are served."""
     source, manifest = make_tiny_artifact(tmp_path)
     store = ArtifactStore(tmp_path / "store")
-    assert manifest == deliver(source, store, replace=False)
+    assert manifest == deliver(source, store, replace=False).manifest
     assert "" == capsys.readouterr().err
-    assert manifest == deliver(source, store, replace=False)
+    assert manifest == deliver(source, store, replace=False).manifest
     assert "is already in the store, whose files are used" in capsys.readouterr().err
 
 

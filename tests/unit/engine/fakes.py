@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import numpy.typing as npt
 
+from services.common.checkpoint.graph_hash import Built
 from services.common.ids import ArtifactId, RequestId
 from services.common.registry.records import GenerationState
 from services.engine.block_pool import BlockPool
@@ -32,6 +33,7 @@ class CountingModel:
     block_bytes = BLOCK_BYTES
     max_context_tokens = 4096
     weights_bytes = 0
+    built: Built | None = None
 
     def __init__(
         self,

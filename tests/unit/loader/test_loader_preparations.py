@@ -231,8 +231,8 @@ async def test_a_bad_block_leaves_nothing_and_may_be_mended(
 
 
 def make_link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
+    path.rename(path.parent.with_name("elsewhere"))
+    path.symlink_to(path.parent.with_name("elsewhere"))
 
 
 DAMAGE: dict[str, tuple[str, Callable[[Path], object], type[HalogenError], str]] = {
@@ -240,7 +240,8 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], type[HalogenError], str]]
     "config flipped": ("config.json", lambda p: flip(p, 0), CorruptData, r"config\.json does not match"),
     "config longer": ("config.json", lambda p: p.write_bytes(p.read_bytes() + b" "), CorruptData, r"config\.json has"),
     "config missing": ("config.json", lambda p: p.unlink(), CorruptData, r"config\.json is missing"),
-    "config a link": ("config.json", make_link, CorruptData, r"config\.json has"),
+    "config a link": ("config.json", make_link, CorruptData, r"config\.json is not a plain file"),
+    "a file too many": ("notes.txt", lambda p: p.write_text("hello"), CorruptData, "'notes.txt' lies in the artifact's directory"),
     "weights missing": ("model.halogen", lambda p: p.unlink(), CorruptData, r"model\.halogen is missing"),
     "weights cut": ("model.halogen", lambda p: os.truncate(p, 4096), CorruptData, r"model\.halogen has 4096 bytes"),
     "weights empty": ("model.halogen", lambda p: os.truncate(p, 0), CorruptData, r"model\.halogen has 0 bytes"),
@@ -249,7 +250,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], type[HalogenError], str]]
     "header": ("model.halogen", lambda p: flip(p, 200), CorruptData, "header"),
     "header padding": ("model.halogen", lambda p: flip(p, Header.decode(p.read_bytes()).data_offset - 1), CorruptData, "header padding"),
     "manifest flipped": ("manifest.json", lambda p: flip(p, 20), CorruptData, r"manifest\.json"),
-    "manifest missing": ("manifest.json", lambda p: p.unlink(), InvalidRequest, r"manifest\.json"),
+    "manifest missing": ("manifest.json", lambda p: p.unlink(), NotFound, r"manifest\.json, which is written last, is not there"),
 }  # fmt: skip
 
 

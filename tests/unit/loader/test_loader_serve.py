@@ -181,13 +181,23 @@ async def test_a_large_small_file_comes_in_chunks(
     assert [1 << 20, 1 << 20] == [len(chunk) for chunk in chunks[:2]]
 
 
-@pytest.mark.parametrize(
-    "path", ["absent.json", "manifest.json", "../x", "/etc/passwd", "", "tokenizer.json/"]
-)
-async def test_only_files_of_the_manifest_are_read(loader: Loader, stored: StoredArtifact, path: str) -> None:
-    """No path leads out of the artifact."""
+OUTSIDE = ("absent.json", "manifest.sig", "../x", "/etc/passwd", "", "tokenizer.json/", "a/../../etc/passwd")
+ENCODED = ("file:///etc/passwd", "%2e%2e/x", "tokenizer.json#/../../x", "tokenizer.json?x", "TOKENIZER.JSON")
+
+
+# Turns red when: read_small opens the path that it was asked for instead of looking it up in the manifest.
+@pytest.mark.parametrize("path", [*OUTSIDE, *ENCODED])
+async def test_r_f2_only_files_of_the_manifest_are_read(
+    loader: Loader, stored: StoredArtifact, path: str
+) -> None:
+    """No path leads out of the artifact, however it is written."""
     with refuses(errors.NotFound, "it has config.json, generation_config.json, tokenizer.json"):
         await read_file(loader, stored.manifest.id, path)
+
+
+async def test_the_manifest_is_read_like_a_file(loader: Loader, stored: StoredArtifact) -> None:
+    """Its sha256 is the id that was asked for: an engine looks at it before it asks for the weights."""
+    assert [stored.manifest.encode()] == await read_file(loader, stored.manifest.id, "manifest.json")
 
 
 async def test_weights_are_not_sent(loader: Loader, stored: StoredArtifact) -> None:
@@ -216,11 +226,12 @@ async def test_a_checkpoint_is_converted_on_request(
     assert [last.artifact_id] == [path.name for path in store.root.iterdir()]
 
 
-@pytest.mark.parametrize("source", ["", "../store", "/etc", "link"])
-async def test_nothing_outside_the_convert_root_is_converted(
+# Turns red when: Conversions._locate does not resolve the path before it looks whether the root contains it.
+@pytest.mark.parametrize("source", ["", "../store", "/etc", "link", "link/..", "a/../../store"])
+async def test_r_f2_nothing_outside_the_convert_root_is_converted(
     loader: Loader, tmp_path: Path, source: str
 ) -> None:
-    """Neither by a path nor by a link."""
+    """Neither by a path nor by a link: resolved first, then looked at."""
     write_tiny_checkpoint(tmp_path / "outside")
     (tmp_path / "sources" / "link").symlink_to(tmp_path / "outside")
     with refuses(errors.InvalidRequest, "below the loader's convert root"):

@@ -1,0 +1,70 @@
+"""Whether this engine can serve an artifact, from its manifest alone: asked before a byte of weights is read for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from services.common.checkpoint.graph_hash import topology_digest
+from services.common.checkpoint.manifest import Manifest
+from services.common.checkpoint.requirements import INPUT_IDS, Offer
+from services.common.errors import PreconditionFailed
+from services.common.ids import ArtifactId
+from services.common.release import release
+from services.engine.host import DEVICE_CLASS
+from services.engine.loaded_model import PreparedArtifact
+from services.engine.model.weights import PRECISIONS, DTypeChoice
+
+
+class ManifestLoader(Protocol):
+    """A loader that gives manifests, too."""
+
+    async def manifest(self, artifact_id: ArtifactId) -> Manifest: ...
+    async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact: ...
+
+
+class SuitableOnly:
+    """A `generation_manager.Loader` that has artifacts prepared only if this engine can serve them.
+
+    Args:
+        loader: Prepares them.
+        offer: What this engine offers.
+    """
+
+    def __init__(self, loader: ManifestLoader, offer: Offer) -> None:
+        self._loader = loader
+        self._offer = offer
+
+    async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
+        """As the loader does.
+
+        Raises:
+            PreconditionFailed: The artifact requires what this engine is not.
+        """
+        manifest = await self._loader.manifest(artifact_id)
+        await asyncio.to_thread(check_suitable, manifest, self._offer)
+        return await self._loader.prepare(artifact_id)
+
+
+def offer_of(dtype: DTypeChoice) -> Offer:
+    """What an engine offers that computes in `dtype`."""
+    return Offer(
+        runtime=release(),
+        device_class=DEVICE_CLASS,
+        precisions=frozenset(each.value for each in PRECISIONS[dtype]),
+        input_schemas=frozenset({INPUT_IDS}),
+    )
+
+
+def check_suitable(manifest: Manifest, offer: Offer) -> None:
+    """Raises PreconditionFailed, naming what is required and what is here, unless an engine like this can serve it."""
+    manifest.requires.check(offer)
+    expected, actual = manifest.requires.graph.topology, topology_digest(manifest.architecture)
+    if actual != expected:
+        raise PreconditionFailed(
+            "GRAPH_MISMATCH: this engine does not know how to build that model: graph part topology (expected "
+            f"{expected[:12]}, actual {actual[:12]}); convert the original checkpoint with this build, or serve it "
+            "with the build that converted it",
+            reason="GRAPH_MISMATCH",
+            metadata={"part": "topology", "expected": expected, "actual": actual},
+        )

@@ -1,0 +1,35 @@
+"""What operators call things, and what they say for the audit, checked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from services.common.errors import InvalidRequest
+from services.common.ids import MODEL_NAME_PATTERN, Cohort, ModelName
+
+MAX_WORDS: Final = 1_000  # characters of who and of why
+
+
+def checked_model_name(name: str) -> ModelName:
+    """Raises InvalidRequest unless `name` can name a model."""
+    if not MODEL_NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(
+            f"{name[:80]!r} cannot name a model: use lower-case letters, digits, '.', '_' and '-', at most 64",
+            reason="MODEL_NAME_INVALID",
+        )
+    return ModelName(name)
+
+
+def checked_cohort(name: str) -> Cohort:
+    """The cohort of that name, stable when empty; raises InvalidRequest for any other."""
+    try:
+        return Cohort(name or Cohort.STABLE)
+    except ValueError:
+        raise InvalidRequest(f"there is no cohort {name[:80]!r}: use stable or canary") from None
+
+
+def check_words(who: str, why: str) -> None:
+    """Raises InvalidRequest unless both say something: an audit record without a name or a reason is none."""
+    for field, words in (("who", who), ("why", why)):
+        if not words.strip() or len(words) > MAX_WORDS:
+            raise InvalidRequest(f"{field} must say something, in at most {MAX_WORDS} characters")

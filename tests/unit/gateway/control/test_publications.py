@@ -1,0 +1,173 @@
+"""Publishing: by compare-and-set, audited, and never moving traffic to what is not verified."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from services.common.errors import (
+    Conflict,
+    CorruptData,
+    InvalidRequest,
+    NotFound,
+    PreconditionFailed,
+)
+from services.common.ids import Cohort, Revision
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.records import (
+    AuditRecord,
+    Serving,
+    Target,
+)
+from services.common.registry.store import Delete, Put, Unchanged
+from services.gateway.control import Control
+from tests.unit.gateway.control.builders import (
+    MODEL,
+    CutStore,
+    Loader,
+    manifest,
+    order,
+    read,
+    registered,
+)
+
+
+async def test_publishing_writes_target_revision_and_audit(control: Control, store: MemoryStore) -> None:
+    """All in one transaction; the revision is the model's next, across cohorts."""
+    old, new = manifest("a"), manifest("b")
+    for made in (old, new):
+        await registered(control, made)
+    revisions = [
+        await control.publications.publish(order(old.id)),
+        await control.publications.publish(order(old.id, cohort=Cohort.CANARY)),
+        await control.publications.publish(order(new.id)),
+    ]
+    assert [1, 2, 3] == revisions
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert Target(revision=Revision(3), artifact_id=new.id, who="ada", why="test") == target
+    audit = await read(store, keys.audit(MODEL, Revision(3)), AuditRecord.decode)
+    assert isinstance(audit, AuditRecord)
+    assert (old.id, new.id, "ada") == (audit.old_artifact_id, audit.new_artifact_id, audit.who)
+
+
+async def test_what_is_not_ready_is_not_published(
+    control: Control, loader: Loader, store: MemoryStore
+) -> None:
+    """Unknown, PENDING and REJECTED artifacts move nothing. Turns red when: Publications._check skips the state."""
+    with pytest.raises(NotFound, match="register it first"):
+        await control.publications.publish(order("c" * 64))
+    loader.failure = CorruptData("block 0")
+    await registered(control, manifest("a"))
+    with pytest.raises(PreconditionFailed, match="REJECTED"):
+        await control.publications.publish(order(manifest("a").id))
+    assert () == (await store.list(keys.TARGETS)).entries
+
+
+async def test_an_expected_revision_that_passed_is_a_conflict(control: Control) -> None:
+    """Both values are told; nothing is written."""
+    made = manifest("a")
+    await registered(control, made)
+    await control.publications.publish(order(made.id, expected=0))
+    with pytest.raises(Conflict) as raised:
+        await control.publications.publish(order(made.id, expected=0))
+    assert {"expected": "0", "actual": "1"} == raised.value.metadata
+    assert 2 == await control.publications.publish(order(made.id, expected=1))
+
+
+async def test_publishes_at_once_each_get_a_revision(control: Control) -> None:
+    """The server tries its compare-and-set again; no two share a revision."""
+    made = manifest("a")
+    await registered(control, made)
+    revisions = await asyncio.gather(*(control.publications.publish(order(made.id)) for _ in range(8)))
+    assert list(range(1, 9)) == sorted(revisions)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_a_publish_that_was_cut_off_is_applied_once(
+    control: Control, store: CutStore, how: str
+) -> None:
+    """The write is ambiguous: it is read back, not repeated blindly."""
+    made = manifest("a")
+    await registered(control, made)
+    store.cut = how
+    assert 1 == await control.publications.publish(order(made.id))
+    assert 1 == len((await store.list(keys.AUDIT)).entries)
+
+
+async def test_a_registry_that_lost_its_revisions_goes_on_above_what_is_held(
+    store: CutStore, loader: Loader
+) -> None:
+    """Engines take no lower revision than they hold, so none is given; a conflict names the same number."""
+    control = Control.on(store, loader.verify, known=lambda _: Revision(15))
+    await registered(control, manifest("a"))
+    assert 16 == await control.publications.publish(order(manifest("a").id))
+    with pytest.raises(Conflict, match="16"):
+        await control.publications.publish(order(manifest("a").id, expected=1))
+
+
+async def test_unpublishing_withdraws_target_and_serving_under_the_next_revision(
+    control: Control, store: MemoryStore
+) -> None:
+    """One transaction leaves records that say so, and who did it."""
+    made, key = manifest("a"), keys.serving(MODEL, Cohort.STABLE)
+    await registered(control, made)
+    await control.publications.publish(order(made.id))
+    await store.put(key, Serving(revision=Revision(1), artifact_id=made.id).encode())
+    assert 2 == await control.publications.publish(order(None, expected=1))
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert Target(revision=Revision(2), artifact_id=None, who="ada", why="test") == target
+    assert Serving(revision=Revision(2), artifact_id=None) == await read(store, key, Serving.decode)
+    audit = await read(store, keys.audit(MODEL, Revision(2)), AuditRecord.decode)
+    assert isinstance(audit, AuditRecord)
+    assert (made.id, None) == (audit.old_artifact_id, audit.new_artifact_id)
+    assert 3 == await control.publications.publish(order(made.id))
+
+
+async def test_what_is_not_published_cannot_be_unpublished(control: Control, store: MemoryStore) -> None:
+    """Never published, or unpublished already: nothing is written."""
+    with pytest.raises(NotFound, match="m@stable is not published"):
+        await control.publications.publish(order(None))
+    await registered(control, manifest("a"))
+    await control.publications.publish(order(manifest("a").id))
+    await control.publications.publish(order(None))
+    with pytest.raises(NotFound, match="m@stable is not published"):
+        await control.publications.publish(order(None))
+    assert 2 == len((await store.list(keys.AUDIT)).entries)
+
+
+class MovingStore(MemoryStore):
+    """Another writer moves what is served just before the next transaction."""
+
+    moves: tuple[Put, ...] = ()
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        moves, self.moves = self.moves, ()
+        if moves:
+            await super().commit((), moves)
+        return await super().commit(conditions, writes)
+
+
+async def test_a_publish_that_is_served_in_the_same_moment_is_withdrawn_all_the_same(loader: Loader) -> None:
+    """The scheduler's write comes between: its revision is older than the withdrawal's.
+
+    Fault injection: Publications._own_part writes the serving record only where it has seen one.
+    """
+    store, made, key = MovingStore(), manifest("a"), keys.serving(MODEL, Cohort.STABLE)
+    control = Control.on(store, loader.verify)
+    await registered(control, made)
+    await control.publications.publish(order(made.id))
+    store.moves = (Put(key, Serving(revision=Revision(1), artifact_id=made.id).encode()),)
+    assert 2 == await control.publications.publish(order(None))
+    assert Serving(revision=Revision(2), artifact_id=None) == await read(store, key, Serving.decode)
+
+
+@pytest.mark.parametrize("words", ["", "  ", "x" * 1001])
+async def test_who_and_why_are_said(control: Control, words: str) -> None:
+    """An audit record without a name or a reason is none."""
+    with pytest.raises(InvalidRequest, match="who"):
+        await control.publications.publish(order("a" * 64)._replace(who=words))
+    with pytest.raises(InvalidRequest, match="why"):
+        await control.publications.publish(order("a" * 64)._replace(why=words))
