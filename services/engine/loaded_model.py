@@ -57,12 +57,12 @@ class ModelOnArena:
         vocab_size: int,
         max_context_tokens: int,
         weights_bytes: int,
-        built: Built,
+        built: Built | None,
     ) -> None:
         self.vocab_size = vocab_size
         self.max_context_tokens = max_context_tokens
         self.weights_bytes = weights_bytes
-        self.built: Built | None = built
+        self.built = built
         self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
         self._decoder = decoder
         self._blocks = arena.blocks(decoder.dtype, decoder.kv_shape)

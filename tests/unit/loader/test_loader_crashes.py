@@ -25,7 +25,8 @@ from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import ArtifactRecord, ArtifactState
 from services.common.rpc.status import from_rpc_error
-from services.gateway.control import Control, Verified
+from services.gateway.artifacts import ArtifactOrder, Verified
+from services.gateway.control import Control
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
 from tests.unit.loader.children import BLOCK, ChildLoader, child_loader
 from tests.unit.loader.disk import flip
@@ -79,9 +80,10 @@ def pair(stored: StoredArtifact, store: ArtifactStore, shm: Path, tmp_path: Path
 
 async def registered(loader: ChildLoader, manifest: Manifest) -> ArtifactState:
     registry = MemoryStore()
-    control = Control(registry, functools.partial(verify, loader))
+    control = Control.on(registry, functools.partial(verify, loader))
+    order = ArtifactOrder(MODEL, manifest.encode(), b"", reverify=False, who="test", why="test")
     with contextlib.suppress(Unavailable):
-        async for _ in control.register(MODEL, manifest.encode(), reverify=False):
+        async for _ in control.artifacts.register(order):
             pass
     entry = await registry.get(keys.artifact(MODEL, manifest.id))
     assert entry
