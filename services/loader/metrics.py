@@ -73,6 +73,12 @@ def export_live(
     live.gauges(
         "resident_bytes", "Bytes of weights that are kept, by place.", ("place",), lambda: _bytes(residents)
     )
+    live.gauges(
+        "resident_huge_bytes",
+        "Those of them that lie on huge pages, by place.",
+        ("place",),
+        lambda: _bytes(each for each in residents if each.huge_pages),
+    )
     live.gauge("resident_artifacts", "Artifacts that are kept.", lambda: sum(1 for _ in residents))
     live.gauges(
         "read_mode",

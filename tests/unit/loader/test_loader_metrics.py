@@ -33,7 +33,7 @@ def test_a_stage_that_fails_is_measured_too() -> None:
 
 
 def test_resident_bytes_follow_what_is_kept() -> None:
-    """By place; nothing is told of what has gone."""
+    """By place and kind of page; nothing is told of what has gone."""
     registry, residents = CollectorRegistry(), Residents(keep_s=0)
     export_live(registry, residents, ReadReport(), Traffic(""))
     for name, kind, size_bytes in (
@@ -43,10 +43,13 @@ def test_resident_bytes_follow_what_is_kept() -> None:
     ):
         holding = Holding(kind=kind, mapped_path=name, size_bytes=size_bytes, release=no_op, let_go=no_op)
         residents.add(
-            Prepared(artifact_id=ArtifactId(name), path=name, identity="", holding=holding, huge_pages=False),
+            Prepared(
+                artifact_id=ArtifactId(name), path=name, identity="", holding=holding, huge_pages=name == "b"
+            ),
             now_s=0,
         )
     assert {"dev_shm": 7, "file": 5} == read(registry).by("halogen_resident_bytes", "place")
+    assert {"dev_shm": 4} == read(registry).by("halogen_resident_huge_bytes", "place")
     residents.remove(ArtifactId("c"))
     assert {"dev_shm": 7} == read(registry).by("halogen_resident_bytes", "place")
     assert 2 == read(registry).value("halogen_resident_artifacts")
