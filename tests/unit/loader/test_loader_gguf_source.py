@@ -14,7 +14,7 @@ from services.common.errors import Unsupported
 from services.loader.conversion import convert
 from services.loader.gguf import unpack_gguf
 from services.loader.gguf_tensor import GgufTensor, unpermute
-from tests.unit.loader.gguf_files import ROWS_OF_64, permute, random_values, write_gguf
+from tests.unit.loader.gguf_files import ROWS_OF_64, permute, random_values, write_gguf, write_qwen2
 
 
 def artifact_tensors(directory: Path) -> dict[str, bytes]:
@@ -84,6 +84,21 @@ def test_an_unquantised_file_is_kept(tmp_path: Path) -> None:
     expected = {name: value.tobytes() for name, value in random_values().items()}
     assert expected == artifact_tensors(tmp_path / "a")
     assert first.id == convert(tmp_path / "model", tmp_path / "b").id
+
+
+def test_a_file_of_the_qwen2_family_is_kept_with_its_biases(tmp_path: Path) -> None:
+    """Straight into an artifact, rows as they are; the biases of q, k and v lie back to back."""
+    rows = {"q": 64, "k": 32, "v": 32}
+    names = [f"model.layers.0.self_attn.{part}_proj.bias" for part in rows]
+    values = random_values() | {
+        name: np.arange(count, dtype=np.float32) for name, count in zip(names, rows.values(), strict=True)
+    }
+    full = ConversionOptions(validation=Validation.FULL)
+    convert(write_qwen2(tmp_path / "m.gguf", values), tmp_path / "a", options=full)
+    assert {name: value.tobytes() for name, value in values.items()} == artifact_tensors(tmp_path / "a")
+    tensors = Header.decode((tmp_path / "a/model.halogen").read_bytes()).tensors
+    q, k, v = (tensors[name] for name in names)
+    assert (q.end, k.end) == (k.offset, v.offset)
 
 
 def test_by_way_of_hugging_face_or_straight_is_the_same(tmp_path: Path) -> None:
