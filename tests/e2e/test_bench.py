@@ -34,3 +34,20 @@ def test_the_bench_of_the_loader_measures_ours_and_leaves_nothing(tmp_path: Path
     assert [] == [name for name, each in figures.items() if each["value"] is None and not each["skipped"]]
     assert figures["v2_vs_v1_load"]["value"] > 0
     assert [] == list(work.iterdir())
+
+
+def test_the_bench_of_the_converter_measures_speed_and_memory(tmp_path: Path) -> None:
+    """Both figures are there, the converter keeps within its memory, and its files are gone.
+
+    Fault injection: turns red when `measure` makes its files beside its folder.
+    """
+    result, work = tmp_path / "figures.json", tmp_path / "work"
+    command = [sys.executable, "-m", "bench.convert", "--small", "--rounds", "1"]
+    command += ["--dir", str(work), "--json", str(result)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert 0 == run.returncode, run.stderr
+    ratio, peak = json.loads(result.read_text())["figures"]
+    assert ("convert_vs_write", "convert_peak") == (ratio["name"], peak["name"])
+    assert ratio["value"] > 0
+    assert 0 < peak["value"] <= peak["goal"]
+    assert [] == list(work.iterdir())
