@@ -13,6 +13,7 @@ from services.cli import (
     artifact_commands,
     ask,
     asked_gateway,
+    cache_commands,
     convert_command,
     demo,
     detached,
@@ -159,6 +160,7 @@ app.command("diff")(artifact_commands.diff)
 app.command("keygen")(sign_commands.keygen)
 app.command("sign")(sign_commands.sign)
 app.command("qualify")(qualify.qualify)
+app.add_typer(cache_commands.app, name="cache")
 
 
 @app.command("demo")

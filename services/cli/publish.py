@@ -15,6 +15,7 @@ from services.cli import delivery
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import START_S, ControlClient, Order
 from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
@@ -37,6 +38,15 @@ def check_artifact(directory: Path) -> None:
     else:
         advice = "make one with: halogen convert SOURCE OUT"
     raise CommandError(f"{directory} is no artifact directory; {advice}")
+
+
+def choose(given: str) -> Path | ArtifactId:
+    """An artifact directory, or else the id of an artifact that the store has; raises CommandError for neither."""
+    path = Path(given)
+    if ARTIFACT_ID_PATTERN.fullmatch(given) and not path.exists():
+        return ArtifactId(given)
+    check_artifact(path)
+    return path
 
 
 async def register(
@@ -62,31 +72,46 @@ async def register(
         CommandError: The artifact was found bad, or the store cannot be written.
     """
     given = await asyncio.to_thread(delivery.deliver, artifact, ArtifactStore.at(store), replace=reverify)
-    manifest = given.manifest
     request = pb.RegisterArtifactRequest(
         model=order.model,
-        manifest=manifest.encode(),
+        manifest=given.manifest.encode(),
         reverify=reverify,
         signatures=given.signatures,
         who=order.who,
         why=order.why,
     )
-    bar = progress.add_task("verify and load", total=manifest.weights.size_bytes)
+    remedy = f"If the files in {artifact} are good, this puts them into the store and has them verified"
+    return await _verified(control, request, progress, f"{remedy}: {_again(order, artifact)}")
+
+
+async def register_by_id(
+    control: ControlClient, order: Order, artifact_id: ArtifactId, progress: Progress, *, reverify: bool
+) -> str:
+    """Has an artifact verified that the store has already; raises CommandError when it was found bad."""
+    request = pb.RegisterArtifactRequest(
+        model=order.model, artifact_id=artifact_id, reverify=reverify, who=order.who, why=order.why
+    )
+    remedy = "Once the store has good files, this has them verified"
+    return await _verified(control, request, progress, f"{remedy}: {_again(order, artifact_id)}")
+
+
+def _again(order: Order, artifact: Path | ArtifactId) -> str:
+    return f"halogen publish {order.model} {artifact} --reverify"
+
+
+async def _verified(
+    control: ControlClient, request: pb.RegisterArtifactRequest, progress: Progress, remedy: str
+) -> str:
+    bar, artifact_id = progress.add_task("verify and load", total=None), ""
     async with contextlib.aclosing(control.register(request)) as steps:
         async for step in steps:
+            artifact_id = step.artifact_id
             if step.total_bytes:
                 progress.update(bar, completed=step.done_bytes, total=step.total_bytes)
             if step.state == pb.ARTIFACT_STATE_REJECTED:
-                raise CommandError(_rejected(order.model, artifact, step))
-    progress.update(bar, completed=progress.tasks[bar].total)
-    return manifest.id
-
-
-def _rejected(model: str, artifact: Path, step: pb.RegisterArtifactResponse) -> str:
-    return (
-        f"artifact {step.artifact_id[:12]} is REJECTED: {step.reason}. If the files in {artifact} are good, this "
-        f"puts them into the store and has them verified: halogen publish {model} {artifact} --reverify"
-    )
+                raise CommandError(f"artifact {artifact_id[:12]} is REJECTED: {step.reason}. {remedy}")
+    progress.update(bar, completed=progress.tasks[bar].total or 0)
+    return artifact_id
 
 
 async def name(control: ControlClient, order: Order, *, once: bool) -> Published:
@@ -177,7 +202,7 @@ def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: floa
 async def publish(
     address: str,
     order: Order,
-    artifact: Path,
+    artifact: Path | ArtifactId,
     store: str,
     *,
     reverify: bool,
@@ -187,6 +212,16 @@ async def publish(
 ) -> Published:
     """The whole way of one artifact; waits until it is served unless `wait_s` is 0.
 
+    Args:
+        address: The gateway's.
+        order: Names no artifact yet.
+        artifact: Its directory, which is copied to the store, or the id of one that the store has.
+        store: Needed for a directory only.
+        reverify: As `register` says.
+        wait_s: How long to wait until it is served.
+        once: Keeps a publish of the same artifact that stands.
+        patience_s: How long to wait for a gateway.
+
     Raises:
         Unavailable: No gateway answers within `patience_s` seconds.
         CommandError: The artifact cannot be served; the line says why.
@@ -195,7 +230,10 @@ async def publish(
         async with ControlClient(address) as control:
             await control.connect(patience_s)
             with byte_progress() as progress:
-                artifact_id = await register(control, order, artifact, store, progress, reverify=reverify)
+                if isinstance(artifact, Path):
+                    artifact_id = await register(control, order, artifact, store, progress, reverify=reverify)
+                else:
+                    artifact_id = await register_by_id(control, order, artifact, progress, reverify=reverify)
             published = await name(control, order._replace(artifact_id=artifact_id), once=once)
             if wait_s:
                 with err.status("waiting for the engines and the gateways"):

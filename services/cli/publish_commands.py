@@ -45,7 +45,12 @@ StoreOption = Annotated[
 
 def publish(
     model: Annotated[str, typer.Argument(help="The name that clients will use.")],
-    artifact: Annotated[Path, typer.Argument(help="An artifact directory, made by `halogen convert`.")],
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            help="An artifact directory, made by `halogen convert`, or the id of an artifact that is in the store."
+        ),
+    ],
     *,
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
@@ -59,15 +64,16 @@ def publish(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve an artifact: copy it to the store, have it verified, name it for a cohort."""
-    publishing.check_artifact(artifact)
+    """Serve an artifact: copy it to the store unless it is there, have it verified, name it for a cohort."""
+    chosen = publishing.choose(artifact)
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
-    gateway, folder = asked_gateway.choose(address, home), store or asked_gateway.local_store(home)
+    gateway = asked_gateway.choose(address, home)
+    folder = store or asked_gateway.local_store(home) if isinstance(chosen, Path) else ""
     published = run_traced(
         publishing.publish(
             gateway.address,
             order,
-            artifact,
+            chosen,
             folder,
             reverify=reverify,
             wait_s=wait,

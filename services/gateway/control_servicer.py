@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -16,6 +16,7 @@ from services.common.registry import keys
 from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord, Statement
 from services.gateway.artifacts import ArtifactOrder
 from services.gateway.control import Control
+from services.gateway.loader_client import Description
 from services.gateway.operator_words import checked_cohort
 from services.gateway.publications import PublishOrder
 from services.gateway.qualifications import Qualified, QualifyOrder
@@ -31,20 +32,33 @@ _ARTIFACT_STATES = {
 
 
 class ControlServicer(control_pb2_grpc.ControlServiceServicer):
-    """Serves `control` and what `views` hold, as the gateway called `gateway_id`."""
+    """Serves `control` and what `views` hold, as the gateway called `gateway_id`.
 
-    def __init__(self, control: Control, views: StatusViews, gateway_id: ProcessId) -> None:
+    `describe` reads the manifest and the signatures of an artifact that is in the loaders' store already.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        views: StatusViews,
+        gateway_id: ProcessId,
+        describe: Callable[[ArtifactId], Awaitable[Description]],
+    ) -> None:
         self._control = control
+        self._describe = describe
         self._views = views
         self._gateway_id = gateway_id
 
     async def RegisterArtifact(
         self, request: pb.RegisterArtifactRequest, context: Context
     ) -> AsyncIterator[pb.RegisterArtifactResponse]:
+        described = Description(request.manifest, request.signatures)
+        if not request.manifest:
+            described = await self._describe(ArtifactId(request.artifact_id))
         order = ArtifactOrder(
             model=request.model,
-            manifest=request.manifest,
-            signatures=request.signatures,
+            manifest=described.manifest,
+            signatures=described.signatures,
             reverify=request.reverify,
             who=request.who,
             why=request.why,

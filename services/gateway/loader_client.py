@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import grpc
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
+from services.common.checkpoint.manifest import MANIFEST_NAME
+from services.common.checkpoint.signatures import SIGNATURES_NAME
 from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 256 << 20
 _READ_S: Final = 30.0
+
+R = TypeVar("R")
+
+
+class Description(NamedTuple):
+    """What an artifact says of itself: the content of its manifest, and of its signatures, empty where there are none."""
+
+    manifest: bytes
+    signatures: bytes
 
 
 class LoaderFiles:
@@ -41,19 +53,37 @@ class LoaderFiles:
         Raises:
             HalogenError: What the last loader asked had against it.
         """
+        return await self._from_first(lambda loader: self._read_from(loader, artifact_id))
+
+    async def describe(self, artifact_id: ArtifactId) -> Description:
+        """The manifest and the signatures of an artifact in the loaders' store; raises what `read` does."""
+        return await self._from_first(lambda loader: self._describe_from(loader, artifact_id))
+
+    async def _from_first(self, ask: Callable[[str], Awaitable[R]]) -> R:
+        """What the first loader answers that can."""
         failure: HalogenError = Unavailable("no loader is registered; start one", retry_after_s=1.0)
         for loader in self._loaders.addresses:
             try:
-                files = await self._read_from(loader, artifact_id)
+                answer = await ask(loader)
             except HalogenError as refusal:
                 failure = refusal
             else:
                 self._loaders.prefer(loader)
-                return files
+                return answer
         raise failure
 
+    def _stub(self, loader: str) -> LoaderServiceAsyncStub:
+        return LoaderServiceStub(self._channels.get(loader))
+
+    async def _describe_from(self, loader: str, artifact_id: ArtifactId) -> Description:
+        stub = self._stub(loader)
+        manifest, signatures = await _read_file(stub, artifact_id, MANIFEST_NAME), b""
+        with contextlib.suppress(NotFound):
+            signatures = await _read_file(stub, artifact_id, SIGNATURES_NAME)
+        return Description(manifest, signatures)
+
     async def _read_from(self, loader: str, artifact_id: ArtifactId) -> Mapping[str, bytes]:
-        stub = LoaderServiceStub(self._channels.get(loader))
+        stub = self._stub(loader)
         files = {path: await _read_file(stub, artifact_id, path) for path in REQUIRED_FILES}
         for path in OPTIONAL_FILES:
             try:

@@ -78,7 +78,9 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
         verifier = LoaderVerifier(channels, loaders)
-        await scope.enter_async_context(_control(config, server, store, facts, verifier))
+        await scope.enter_async_context(
+            _control(config, server, store, facts, verifier=verifier, files=files)
+        )
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
         record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
@@ -139,7 +141,13 @@ async def _inference(
 
 @asynccontextmanager
 async def _control(
-    config: GatewayConfig, server: RpcServer, store: Store, facts: Facts, verifier: LoaderVerifier
+    config: GatewayConfig,
+    server: RpcServer,
+    store: Store,
+    facts: Facts,
+    *,
+    verifier: LoaderVerifier,
+    files: LoaderFiles,
 ) -> AsyncIterator[None]:
     """ControlService on the server."""
     async with StatusViews(
@@ -152,6 +160,6 @@ async def _control(
             check_plan=EngineOffers(facts.engines.records).check,
             trust=config.trust,
         )
-        servicer = ControlServicer(control, views, config.process_id)
+        servicer = ControlServicer(control, views, config.process_id, files.describe)
         control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)
         yield

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from services.common.cache_dir import default_cache_dir
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.load_format import LoadFormat, check_format
-from services.common.errors import HalogenError, InvalidRequest
+from services.common.errors import HalogenError, InvalidRequest, PreconditionFailed
 from services.common.memory_guard import DEFAULT_RATIO
 from services.common.trust_config import TrustConfig
+from services.loader.http_store import HttpOptions
 from services.loader.place import PlaceKind
+from services.loader.store_url import is_http, store_url
 from services.loader.weight_file import ReadMode
-
-
-def default_cache_dir() -> Path:
-    """Where a user's programs keep what can be made again (XDG Base Directory Specification)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "halogen"
 
 
 class LoaderConfig(TrustConfig):
@@ -27,7 +24,24 @@ class LoaderConfig(TrustConfig):
 
     role: ClassVar[str] = "loader"
 
-    store: str = Field(description="directory or file:// URL where artifacts lie, each under its id")
+    store: str = Field(
+        description="directory, file:// or http(s):// URL where artifacts lie, each under its id; over HTTP they come "
+        "through a cache in cache_dir"
+    )
+    store_ca_file: Path | None = Field(
+        None, description="CA certificates of an https store (PEM); the system's when absent"
+    )
+    store_token_file: Path | None = Field(
+        None, description="file with a bearer token for an http(s) store; none is sent when absent"
+    )
+    store_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        description="seconds without a byte after which a request to an http(s) store is made anew",
+    )
+    store_connections: int = Field(
+        4, ge=1, le=64, description="requests at a time for the weights of one artifact from an http(s) store"
+    )
     place: Literal["auto", "tmpfs", "dev_shm", "memfd", "file"] = Field(
         "auto", description="where weights are put for engines; auto tries all in this order"
     )
@@ -35,7 +49,14 @@ class LoaderConfig(TrustConfig):
         None, description="tmpfs for weights, best mounted with huge=always; tried first when given"
     )
     cache_dir: Path = Field(
-        default_factory=default_cache_dir, description="directory for weights as ordinary files"
+        default_factory=default_cache_dir,
+        description="directory for weights as ordinary files, and for artifacts that come over HTTP",
+    )
+    cache_max_bytes: int | None = Field(
+        None,
+        gt=0,
+        description="most bytes of artifacts that came over HTTP; when absent, nine tenths of what they take and the "
+        "disk has free",
     )
     load_thread_num: int = Field(4, ge=1, le=64, description="4 MiB blocks read at a time")
     read_mode: Literal["auto", "direct", "buffered", "mmap"] = Field(
@@ -83,7 +104,10 @@ class LoaderConfig(TrustConfig):
     @classmethod
     def _check_store(cls, value: str) -> str:
         try:
-            ArtifactStore.at(value)
+            if is_http(value):
+                store_url(value)
+            else:
+                ArtifactStore.at(value)
         except InvalidRequest as fault:
             raise ValueError(fault.message) from None
         return value
@@ -116,6 +140,36 @@ class LoaderConfig(TrustConfig):
             raise ValueError("place tmpfs needs weights_dir: the directory of the tmpfs")
         return self
 
+    @model_validator(mode="after")
+    def _check_writing(self) -> Self:
+        for name in ("convert_root", "model_path"):
+            if is_http(self.store) and getattr(self, name) is not None:
+                raise ValueError(f"{name} needs a store that can be written: a directory")
+        if is_http(self.store) and self.asked_mode is ReadMode.MMAP:
+            raise ValueError(
+                "read_mode mmap needs a store that is a directory: what comes over HTTP may be evicted"
+            )
+        return self
+
+    @property
+    def directory_store(self) -> ArtifactStore | None:
+        """The store, if it is a directory."""
+        return None if is_http(self.store) else ArtifactStore.at(self.store)
+
+    @property
+    def store_place(self) -> Path | str:
+        """Its directory, or its URL."""
+        directory = self.directory_store
+        return directory.root if directory else self.store
+
+    def http_options(self) -> HttpOptions:
+        """How an http(s) store is asked; raises PreconditionFailed where the token's file cannot be read."""
+        return HttpOptions(
+            ca_file=self.store_ca_file,
+            token=_read_token(self.store_token_file),
+            timeout_s=self.store_timeout_s,
+        )
+
     @property
     def asked_format(self) -> LoadFormat:
         """What `model_path` must hold."""
@@ -130,3 +184,12 @@ class LoaderConfig(TrustConfig):
     def only_place(self) -> PlaceKind | None:
         """The one place that is allowed, or None for all."""
         return None if self.place == "auto" else PlaceKind(self.place)
+
+
+def _read_token(file: Path | None) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip() if file else ""
+    except (OSError, ValueError) as failure:
+        raise PreconditionFailed(
+            f"--store-token-file cannot be read: {failure}", reason="STORE_TOKEN_UNREADABLE"
+        ) from None

@@ -25,11 +25,11 @@ class Conversions:
     """Converts directories below one root.
 
     Args:
-        store: Takes the artifacts.
+        store: Takes the artifacts; None if it cannot be written.
         root: Sources lie below it; None: nothing is converted.
     """
 
-    def __init__(self, store: ArtifactStore, root: Path | None) -> None:
+    def __init__(self, store: ArtifactStore | None, root: Path | None) -> None:
         self._store = store
         self._root = root
         self._busy = asyncio.Lock()
@@ -46,17 +46,17 @@ class Conversions:
             Overloaded: Another conversion is running.
             HalogenError: As the converter says.
         """
-        directory = self._locate(source)
+        directory, store = self._locate(source), self._writable()
         if self._busy.locked():
             raise Overloaded("another conversion is running", reason="CONVERTING", retry_after_s=10.0)
         async with self._busy:
-            self._store.root.mkdir(parents=True, exist_ok=True)
-            with owned_directory(self._store.root, INCOMING_PREFIX) as scratch:
+            store.root.mkdir(parents=True, exist_ok=True)
+            with owned_directory(store.root, INCOMING_PREFIX) as scratch:
                 result = scratch / "artifact"
                 async with _converter(directory, result) as process:
                     async for done in _progress(process):
                         yield done
-                yield await asyncio.to_thread(self._store.adopt, result, read_manifest(result))
+                yield await asyncio.to_thread(store.adopt, result, read_manifest(result))
 
     def _locate(self, source: str) -> Path:
         if self._root is None:
@@ -68,6 +68,13 @@ class Conversions:
         if not source or not directory.is_relative_to(root):
             raise InvalidRequest("the source is not a directory below the loader's convert root")
         return directory
+
+    def _writable(self) -> ArtifactStore:
+        if self._store is None:
+            raise PreconditionFailed(
+                "this loader's store is only read; give --store a directory", reason="STORE_READ_ONLY"
+            )
+        return self._store
 
 
 @contextlib.asynccontextmanager

@@ -24,8 +24,9 @@ class Flight(Generic[R]):
         self._outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._followers: set[asyncio.Event] = set()
 
-    def expect(self, total_bytes: int) -> None:
-        self._tell(Done(self._done.done_bytes, total_bytes))
+    def expect(self, by_bytes: int) -> None:
+        """There is so much more to do."""
+        self._tell(Done(self._done.done_bytes, self._done.total_bytes + by_bytes))
 
     def advance(self, by_bytes: int) -> None:
         self._tell(Done(self._done.done_bytes + by_bytes, self._done.total_bytes))

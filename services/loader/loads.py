@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
-from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
-from services.common.checkpoint.header import Header
-from services.common.checkpoint.verified_artifact import read_header, verify_small_files
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
-from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
 from services.common.telemetry.tracing import span
 from services.loader.adoption import Adopted, Adoption
+from services.loader.arrivals import Arrivals, Verified
 from services.loader.commons import Commons
 from services.loader.flight import Flight
 from services.loader.in_place import InPlace
@@ -37,60 +34,25 @@ IN_PLACE: Final = "file, the store's own"
 log = structlog.get_logger()
 
 
-class Verified(NamedTuple):
-    """An artifact of which all but the weights' data is verified."""
-
-    stored: StoredArtifact
-    header: Header
-
-    @property
-    def artifact_id(self) -> ArtifactId:
-        return self.stored.manifest.id
-
-    @property
-    def attributes(self) -> dict[str, str | int]:
-        """For spans."""
-        return {ARTIFACT_ID: self.artifact_id, SIZE_BYTES: self.stored.manifest.total_bytes}
-
-    def prepared(self, holding: Holding, *, huge_pages: bool, lazy_bytes: int = 0) -> Prepared:
-        return Prepared(
-            artifact_id=self.artifact_id,
-            path=self.stored.manifest.weights.path,
-            identity=self.header.identity,
-            holding=holding,
-            huge_pages=huge_pages,
-            lazy_bytes=lazy_bytes,
-        )
-
-
 class Loads:
     """Loads artifacts; one read at a time.
 
     Args:
-        store: Where artifacts lie.
+        arrivals: Where they come from.
         commons: What other loaders of this host have made.
         room: Where weights go.
         reading: How they are read.
         metrics: Told of every stage.
-        admit: Looks at an artifact before more of it than its manifest is read; raises what speaks against it.
     """
 
     def __init__(
-        self,
-        store: ArtifactStore,
-        commons: Commons,
-        room: Room,
-        reading: Reading,
-        metrics: LoaderMetrics,
-        *,
-        admit: Callable[[StoredArtifact], object],
+        self, arrivals: Arrivals, commons: Commons, room: Room, reading: Reading, metrics: LoaderMetrics
     ) -> None:
-        self._store = store
+        self.arrivals = arrivals
         self._commons = commons
         self._room = room
         self._reading = reading
         self._metrics = metrics
-        self._admit = admit
         self.disk = asyncio.Lock()  # two reads at a time would only slow each other down
         self.report = ReadReport()
 
@@ -107,27 +69,19 @@ class Loads:
             CorruptData: A byte of it is wrong; nothing of it is kept.
             PreconditionFailed: It is not for this host; nothing but its manifest was read.
             Overloaded: There is no room for it.
+            Unavailable: The store is not there.
         """
-        verified = await self.verify(artifact_id, flight)
+        return await self.arrivals.use(artifact_id, flight, lambda verified: self._load(verified, flight))
+
+    async def _load(self, verified: Verified, flight: Flight[Any]) -> Prepared:
         if self._reading.asked is ReadMode.MMAP:
             async with self.disk:
                 return await self._leave_in_place(verified, flight)
-        async with self._commons.turn(artifact_id), self.disk:
+        async with self._commons.turn(verified.artifact_id), self.disk:
             if adopted := await self._adopt(verified):
                 flight.advance(verified.header.file_bytes)
                 return verified.prepared(adopted.holding, huge_pages=adopted.huge_pages)
             return await self._read(verified, flight)
-
-    async def verify(self, artifact_id: ArtifactId, flight: Flight[Any]) -> Verified:
-        """Everything but the weights' data; raises as `load` does."""
-        with self._metrics.stage(Stage.VERIFY):
-            stored = await asyncio.to_thread(self._store.open, artifact_id)
-            await asyncio.to_thread(self._admit, stored)
-            total_bytes = stored.manifest.total_bytes
-            flight.expect(total_bytes)
-            with span("verify", {ARTIFACT_ID: artifact_id, SIZE_BYTES: total_bytes}):
-                flight.advance(await asyncio.to_thread(verify_small_files, stored))
-                return Verified(stored, await asyncio.to_thread(read_header, stored))
 
     async def _adopt(self, verified: Verified) -> Adopted | None:
         """The file that is there already, if there is one and it is sound."""

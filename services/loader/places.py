@@ -27,12 +27,16 @@ HUGE_PAGE_REMEDIES: Final = {
 log = structlog.get_logger()
 
 
-def folder_name(store: Path) -> str:
+def folder_name(store: Path | str) -> str:
     """Of the directory that this user's loaders of a store share in every place.
 
     Loaders of another store have another: what one store holds damaged, another's loaders may have whole.
+
+    Args:
+        store: Its directory, or its URL.
     """
-    return f"{_prefix()}{sha256_hex(os.fsencode(store.resolve()))[:12]}"
+    name = store if isinstance(store, str) else store.resolve()
+    return f"{_prefix()}{sha256_hex(os.fsencode(name))[:12]}"
 
 
 def _prefix() -> str:

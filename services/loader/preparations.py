@@ -12,10 +12,12 @@ from typing import Self
 
 import structlog
 
-from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.errors import HalogenError, InternalError
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
+from services.loader.arrivals import Arrivals
+from services.loader.artifacts import Artifacts
 from services.loader.commons import Commons
 from services.loader.flight import Done, Flight
 from services.loader.loads import Loads
@@ -36,7 +38,7 @@ class Preparations:
     A scope: it takes over what loaders that are gone have left, and leaves nothing that no other loader counts on.
 
     Args:
-        store: Where artifacts lie.
+        artifacts: Where they come from.
         places: Where weights may go, best first.
         reading: How weights are read.
         keep_s: How long an artifact stays in memory for certain after somebody asked for it.
@@ -48,7 +50,7 @@ class Preparations:
 
     def __init__(
         self,
-        store: ArtifactStore,
+        artifacts: Artifacts,
         places: Sequence[Place],
         *,
         reading: Reading,
@@ -67,7 +69,8 @@ class Preparations:
         self._residents = Residents(keep_s)
         self._commons = Commons(self._places)
         room = Room(self._places, self._residents, self._drop, guard, clock_s)
-        self._loads = Loads(store, self._commons, room, reading, metrics, admit=admit)
+        arrivals = Arrivals(artifacts, metrics, admit)
+        self._loads = Loads(arrivals, self._commons, room, reading, metrics)
         self._rank_loads = RankLoads(self._loads, self._commons, room, reading, metrics)
         self._rest_timer: asyncio.TimerHandle | None = None
         self.changed = asyncio.Event()  # set when artifact_ids, placement or report may have changed
@@ -128,6 +131,7 @@ class Preparations:
             CorruptData: A byte of it is wrong; nothing of it is kept.
             PreconditionFailed: It is not for this host; nothing but its manifest was read.
             Overloaded: There is no room for it.
+            Unavailable: The store is not there.
         """
         part = ranks.name if ranks else ""
         name = file_name(artifact_id, part)

@@ -17,9 +17,10 @@ from services.common.checkpoint.verified_artifact import decode_header
 from services.common.errors import CorruptData, InvalidRequest, PreconditionFailed
 from services.common.ids import ArtifactId
 from services.loader.adoption import Adoption
+from services.loader.arrivals import Verified
 from services.loader.commons import Commons
 from services.loader.flight import Flight
-from services.loader.loads import Loads, Progress, Verified
+from services.loader.loads import Loads, Progress
 from services.loader.metrics import LoaderMetrics, Stage
 from services.loader.place import Holding
 from services.loader.rank_load import RankLoad, RankMade
@@ -69,7 +70,14 @@ class RankLoads:
                 "this loader maps whole files; for tensor-parallel ranks start it without --read-mode mmap",
                 reason="READ_MODE",
             )
-        verified = await self._loads.verify(artifact_id, flight)
+        return await self._loads.arrivals.use(
+            artifact_id, flight, lambda verified: self._load(verified, size, ranks, flight)
+        )
+
+    async def _load(
+        self, verified: Verified, size: int, ranks: Collection[int], flight: Flight[Any]
+    ) -> dict[str, Prepared]:
+        artifact_id = verified.artifact_id
         files = await asyncio.to_thread(_plan, verified.header, size, ranks)
         async with contextlib.AsyncExitStack() as turns:
             for rank in sorted(files):

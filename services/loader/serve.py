@@ -12,7 +12,6 @@ import structlog
 
 from halogen.v1.loader_pb2_grpc import add_LoaderServiceServicer_to_server
 from services.common.background import background
-from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.host_memory import HostMemory
 from services.common.lifecycle import Stop
 from services.common.memory_guard import MemoryGuard
@@ -27,6 +26,7 @@ from services.common.registry.view import View
 from services.common.release import release
 from services.common.rpc.server import RpcServer
 from services.loader.admittance import Admittance
+from services.loader.artifacts import Artifacts
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
@@ -36,6 +36,7 @@ from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.preparations import Preparations
 from services.loader.reading import Reading
 from services.loader.servicer import LoaderServicer
+from services.loader.supply import supply
 from services.loader.traffic import Traffic
 
 SERVICE: Final = "halogen.v1.LoaderService"
@@ -45,8 +46,7 @@ log = structlog.get_logger()
 
 async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for."""
-    artifacts = ArtifactStore.at(config.store)
-    folder = folder_name(artifacts.root)
+    folder = folder_name(config.store_place)
     places = choose_places(config.only_place, config.weights_dir, config.cache_dir, folder)
     sweep_abandoned(places)
     server = RpcServer([SERVICE], config.slow_reader_s)
@@ -55,6 +55,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     traffic = Traffic(boot_id())
     async with (
         Probes(config.http_listen, server.readiness, registry) as http,
+        supply(config, registry) as artifacts,
         Preparations(
             artifacts,
             places,
@@ -66,7 +67,8 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
         ) as preparations,
     ):
         export_live(registry, preparations.residents, preparations.report, traffic)
-        servicer = LoaderServicer(artifacts, preparations, Conversions(artifacts, config.convert_root))
+        conversions = Conversions(config.directory_store, config.convert_root)
+        servicer = LoaderServicer(artifacts, preparations, conversions)
         add_LoaderServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
         try:
@@ -76,7 +78,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
                 background(traffic.follow(engines)),
                 _registered(config, store, Identity.of(config, bound, http.bound), preparations),
                 background(_watch_store(artifacts, server, config.store_check_s)),
-                background(_begin(config, artifacts, preparations)),
+                background(_begin(config, preparations)),
             ):
                 started(bound)
                 await stop.wait()
@@ -94,10 +96,10 @@ def _reading(config: LoaderConfig, traffic: Traffic) -> Reading:
     )
 
 
-async def _begin(config: LoaderConfig, artifacts: ArtifactStore, preparations: Preparations) -> None:
+async def _begin(config: LoaderConfig, preparations: Preparations) -> None:
     """Brings in the model that the loader was started with, if it was; a failure ends the loader."""
-    if config.model_path is not None:
-        await bring_in(config.model_path, config.asked_format, artifacts, preparations)
+    if config.model_path is not None and config.directory_store is not None:
+        await bring_in(config.model_path, config.asked_format, config.directory_store, preparations)
 
 
 @contextlib.asynccontextmanager
@@ -130,13 +132,13 @@ def _told(preparations: Preparations) -> dict[str, Any]:
     }
 
 
-async def _watch_store(artifacts: ArtifactStore, server: RpcServer, every_s: float) -> None:
+async def _watch_store(artifacts: Artifacts, server: RpcServer, every_s: float) -> None:
     """Looks again and again: a file system that comes or goes tells nobody."""
     while True:
         await asyncio.sleep(every_s)
         await _tell_readiness(artifacts, server)
 
 
-async def _tell_readiness(artifacts: ArtifactStore, server: RpcServer) -> None:
+async def _tell_readiness(artifacts: Artifacts, server: RpcServer) -> None:
     is_reachable = await asyncio.to_thread(lambda: artifacts.is_reachable)
     server.readiness.set("" if is_reachable else "the store of artifacts cannot be read")

@@ -10,10 +10,10 @@ import grpc
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1 import loader_pb2_grpc as rpc
-from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.ids import ArtifactId
 from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import annotate
+from services.loader.artifacts import Artifacts
 from services.loader.conversions import Conversions
 from services.loader.flight import Done
 from services.loader.preparations import Preparations
@@ -27,8 +27,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class LoaderServicer(rpc.LoaderServiceServicer):
     """Translates; decides nothing."""
 
-    def __init__(self, store: ArtifactStore, preparations: Preparations, conversions: Conversions) -> None:
-        self._store = store
+    def __init__(self, artifacts: Artifacts, preparations: Preparations, conversions: Conversions) -> None:
+        self._artifacts = artifacts
         self._preparations = preparations
         self._conversions = conversions
 
@@ -44,7 +44,7 @@ class LoaderServicer(rpc.LoaderServiceServicer):
     async def ReadFile(
         self, request: pb.ReadFileRequest, context: Context
     ) -> AsyncIterator[pb.ReadFileResponse]:
-        chunks = read_small(self._store, ArtifactId(request.artifact_id), request.path)
+        chunks = read_small(self._artifacts, ArtifactId(request.artifact_id), request.path)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
                 yield pb.ReadFileResponse(data=bytes(chunk))

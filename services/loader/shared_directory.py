@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Self
 
-from services.loader.file_lock import LockKind, has_name, try_lock
+from services.common.file_lock import LockKind, has_name, try_lock
 from services.loader.turn import turn, turn_if_free
 
 

@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest, ManifestFile, Role
 from services.common.checkpoint.signatures import SIGNATURES_NAME
 from services.common.checkpoint.verified_artifact import verify_small
 from services.common.errors import InvalidRequest, NotFound
 from services.common.ids import ArtifactId
+from services.loader.artifacts import NOBODY, Artifacts
 
 CHUNK_BYTES: Final = 1 << 20
 
 
 async def read_small(
-    store: ArtifactStore, artifact_id: ArtifactId, path: str
+    artifacts: Artifacts, artifact_id: ArtifactId, path: str
 ) -> AsyncGenerator[memoryview, None]:
     """Yields a file's content in chunks of at most 1 MiB, all of it verified before the first.
 
@@ -27,19 +28,25 @@ async def read_small(
         NotFound: There is no such artifact, or its manifest names no such file.
         InvalidRequest: The file is the weights.
         CorruptData: The file is missing, no plain file, or not the one that the manifest names.
+        HalogenError: As `Artifacts` says.
     """
-    stored = await asyncio.to_thread(store.open, artifact_id)
-    view = memoryview(await asyncio.to_thread(_read, stored, path))
+    async with artifacts.opened(artifact_id) as stored:
+        view = memoryview(await _read(artifacts, stored, path))
     for begin in range(0, len(view), CHUNK_BYTES):
         yield view[begin : begin + CHUNK_BYTES]
 
 
-def _read(stored: StoredArtifact, path: str) -> bytes:
+async def _read(artifacts: Artifacts, stored: StoredArtifact, path: str) -> bytes:
     if path == MANIFEST_NAME:
         return stored.manifest.encode()
-    if path == SIGNATURES_NAME and (signatures := stored.signatures):
+    if path == SIGNATURES_NAME and (signatures := await artifacts.signatures(stored)):
         return signatures
     file = _named(stored.manifest, path)
+    await artifacts.bring(stored, file, NOBODY)
+    return await asyncio.to_thread(_read_verified, stored, file)
+
+
+def _read_verified(stored: StoredArtifact, file: ManifestFile) -> bytes:
     with stored.open(file) as opened:
         return verify_small(opened.read(file.size_bytes + 1), file)
 

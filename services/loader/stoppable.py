@@ -27,3 +27,8 @@ async def run_stoppable(work: Callable[[threading.Event], R], undo: Callable[[R]
         if running.exception() is None:
             undo(running.result())
         raise
+
+
+async def in_thread(work: Callable[[], R]) -> R:
+    """Runs `work` in a thread; a cancelled caller waits until it has returned, so that what it uses can be closed."""
+    return await run_stoppable(lambda _stop: work(), lambda _result: None)

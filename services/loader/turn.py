@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from services.loader.file_lock import LockKind, has_name, try_lock
+from services.common.file_lock import LockKind, has_name, try_lock
 
 log = structlog.get_logger()
 

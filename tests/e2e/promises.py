@@ -48,6 +48,12 @@ PROMISES = {
         "test_reads_hold_back_while",
         "test_every_rank_gets_exactly_its_part",
     ],
+    "4 artifacts over HTTP, through a cache": [
+        "test_loader_cached_artifacts",
+        "test_loader_store_faults",
+        "test_loader_cache_sharing",
+        "test_an_artifact_is_served_from_an_http_store",
+    ],
     "4.3 the converter's memory": ["test_a_gigabyte_passes"],
     "4.4 fault matrix; fuzzer": [
         *("test_checkpoint_faults", "a_malformed_header", "no_bytes_crash", "damage_to_any_file"),

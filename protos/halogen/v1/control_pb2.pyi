@@ -23,20 +23,22 @@ ARTIFACT_STATE_READY: ArtifactState
 ARTIFACT_STATE_REJECTED: ArtifactState
 
 class RegisterArtifactRequest(_message.Message):
-    __slots__ = ("model", "manifest", "reverify", "signatures", "who", "why")
+    __slots__ = ("model", "manifest", "reverify", "signatures", "who", "why", "artifact_id")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     REVERIFY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURES_FIELD_NUMBER: _ClassVar[int]
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     model: str
     manifest: bytes
     reverify: bool
     signatures: bytes
     who: str
     why: str
-    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ..., signatures: _Optional[bytes] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    artifact_id: str
+    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ..., signatures: _Optional[bytes] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., artifact_id: _Optional[str] = ...) -> None: ...
 
 class RegisterArtifactResponse(_message.Message):
     __slots__ = ("artifact_id", "state", "reason", "done_bytes", "total_bytes")

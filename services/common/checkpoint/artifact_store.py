@@ -81,7 +81,10 @@ class ArtifactStore:
             return cls(Path(location).expanduser())
         if url.scheme == "file" and url.netloc in ("", "localhost") and url.path:
             return cls(Path(unquote(url.path)))
-        raise InvalidRequest(f"store {location!r}: give a directory or a file:///absolute/path URL")
+        raise InvalidRequest(
+            f"store {location!r}: give a directory or a file:///absolute/path URL; an http(s) store is read by loaders "
+            "only: upload an artifact's files there below its id, then: halogen publish MODEL ID"
+        )
 
     @property
     def is_reachable(self) -> bool:

@@ -99,10 +99,14 @@ class Header:
     def file_bytes(self) -> int:
         return self.data_offset + self.data_bytes
 
+    def block_extent(self, index: int) -> tuple[int, int]:
+        """Where a digest block begins and ends in the file."""
+        begin = self.data_offset + index * BLOCK_BYTES
+        return begin, min(begin + BLOCK_BYTES, self.file_bytes)
+
     def tensors_in_block(self, index: int) -> tuple[TensorEntry, ...]:
         """The tensors of which some bytes are in a digest block, in their order."""
-        begin = self.data_offset + index * BLOCK_BYTES
-        end = begin + BLOCK_BYTES
+        begin, end = self.block_extent(index)
         return tuple(each for each in self.layout.entries if each.offset < end and each.end > begin)
 
     def block_mismatch(self, index: int, what: str) -> CorruptData:

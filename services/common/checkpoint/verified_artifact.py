@@ -46,11 +46,17 @@ def read_header(stored: StoredArtifact) -> Header:
     file = stored.manifest.weights
     with stored.open(file) as weights:
         header = decode_header(weights)
-        if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
-            raise mismatch(file, "header", "has another header than the manifest names")
-        _check_model(header, stored.manifest)
-        _check_scales(weights, header)
+        check_header(header, stored.manifest)
+        check_scales(weights, header)
     return header
+
+
+def check_header(header: Header, manifest: Manifest) -> None:
+    """Raises CorruptData unless it is the header of the weights that the manifest names."""
+    file = manifest.weights
+    if header.identity != file.sha256 or header.file_bytes != file.size_bytes:
+        raise mismatch(file, "header", "has another header than the manifest names")
+    _check_model(header, manifest)
 
 
 def _check_model(header: Header, manifest: Manifest) -> None:
@@ -77,7 +83,7 @@ def decode_header(weights: BinaryIO) -> Header:
     return Header.decode(start + weights.read(header_bytes(start) - len(start)))
 
 
-def _check_scales(weights: BinaryIO, header: Header) -> None:
+def check_scales(weights: BinaryIO, header: Header) -> None:
     """Reads the scales, a small part of the file; raises CorruptData if one is not a finite number."""
     for name in sorted(scale_names(header.layout.entries)):
         entry = header.tensors[name]

@@ -17,14 +17,14 @@ from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common.rpc.client import connect
 
 PROGRAM = """
-import asyncio, importlib, sys, threading
+import asyncio, importlib, json, sys, threading
 from services.common.lifecycle import Stop
 from services.common.registry.memory import MemoryStore
 from services.common.telemetry.logs import configure_logs
 from services.loader.config import LoaderConfig
 from services.loader.serve import serve
 
-store, weights_dir, held_at = sys.argv[1:]
+store, weights_dir, held_at, more = sys.argv[1:]
 
 def hold(at):
     place, _, wanted = at.partition("=")
@@ -43,7 +43,9 @@ def hold(at):
 if held_at:
     hold(held_at)
 configure_logs("loader", "info")
-config = LoaderConfig(id="child", place="tmpfs", store=store, weights_dir=weights_dir, drain_s=0.1)
+config = LoaderConfig(
+    id="child", place="tmpfs", store=store, weights_dir=weights_dir, drain_s=0.1, **json.loads(more)
+)
 
 async def main():
     stop = Stop()
@@ -121,14 +123,18 @@ class ChildLoader:
 
 
 @contextlib.asynccontextmanager
-async def child_loader(store: Path, weights_dir: Path, *, held_at: str = "") -> AsyncIterator[ChildLoader]:
+async def child_loader(
+    store: Path | str, weights_dir: Path, *, held_at: str = "", **more: Any
+) -> AsyncIterator[ChildLoader]:
     """Runs a loader on a tmpfs.
 
     Args:
         held_at: ``module:Class:method``, before which it stops for ever; with ``=N`` only where N is the first argument.
+        more: Settings.
     """
+    arguments = (str(store), str(weights_dir), held_at, json.dumps(more, default=str))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(store), str(weights_dir), held_at, stdout=PIPE, stderr=PIPE
+        sys.executable, "-c", PROGRAM, *arguments, stdout=PIPE, stderr=PIPE
     )
     try:
         loader = ChildLoader(process)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.header import Header
+from services.common.checkpoint.verified_artifact import read_header
 from services.loader.places import DEV_SHM
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+from tests.unit.loader.store_server import StoreServer, store_server
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +36,24 @@ def stored(store: ArtifactStore, three_blocks: Path) -> StoredArtifact:
     for path in artifact.directory.iterdir():
         path.chmod(0o644)
     return artifact
+
+
+@pytest.fixture
+def header(stored: StoredArtifact) -> Header:
+    """Of its weights."""
+    return read_header(stored)
+
+
+@pytest.fixture
+async def server(store: ArtifactStore) -> AsyncIterator[StoreServer]:
+    """The store, over HTTP."""
+    async with store_server(store.root) as running:
+        yield running
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
 
 
 @pytest.fixture

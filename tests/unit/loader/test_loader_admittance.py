@@ -15,6 +15,7 @@ from services.common.checkpoint.signatures import ANYBODY
 from services.common.errors import CorruptData, HalogenError, PreconditionFailed
 from services.common.ids import ArtifactId
 from services.loader.admittance import Admittance
+from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.config import LoaderConfig
 from services.loader.conversion import convert
 from services.loader.directory_place import DirectoryPlace
@@ -33,7 +34,12 @@ async def prepare(
     places = (DirectoryPlace(PlaceKind.TMPFS, shm / "weights"),)
     metrics = LoaderMetrics(CollectorRegistry())
     async with Preparations(
-        store, places, reading=Reading(threads=2), keep_s=10.0, metrics=metrics, admit=admittance.check
+        ArtifactsInPlace(store),
+        places,
+        reading=Reading(threads=2),
+        keep_s=10.0,
+        metrics=metrics,
+        admit=admittance.check,
     ) as preparations:
         try:
             async for _ in preparations.prepare(artifact_id):

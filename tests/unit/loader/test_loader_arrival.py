@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest
 from services.common.errors import CorruptData, NotFound
+from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.directory_place import DirectoryPlace
 from services.loader.metrics import LoaderMetrics
 from services.loader.place import PlaceKind
@@ -64,7 +65,7 @@ async def test_r_a13_what_arrives_in_any_order_is_used_only_when_it_is_whole(
     places = (DirectoryPlace(PlaceKind.TMPFS, shm / "weights"),)
     metrics = LoaderMetrics(CollectorRegistry())
     async with Preparations(
-        store, places, reading=Reading(threads=2), keep_s=10.0, metrics=metrics
+        ArtifactsInPlace(store), places, reading=Reading(threads=2), keep_s=10.0, metrics=metrics
     ) as preparations:
         (store.root / manifest.id).mkdir()
         for piece in arriving:

@@ -30,6 +30,7 @@ from services.common.errors import (
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, Bound, MemoryGuard
 from services.engine.mapping import map_file
+from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.block_reader import BlockReader
 from services.loader.directory_place import DirectoryPlace, FileSlot
 from services.loader.flight import Done
@@ -68,7 +69,7 @@ def open_preparations(
     reading: Reading = TWO_THREADS,
 ) -> Preparations:
     return Preparations(
-        store,
+        ArtifactsInPlace(store),
         places,
         reading=reading,
         keep_s=keep_s,

@@ -25,6 +25,7 @@ from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, Bound, MemoryGuard
 from services.engine.mapping import map_file
 from services.engine.model.weights import bind
+from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.block_reader import BlockReader
 from services.loader.directory_place import DirectoryPlace
 from services.loader.memfd_place import MemfdPlace
@@ -44,7 +45,7 @@ def opened(
     store: ArtifactStore, place: Place, *, guard: MemoryGuard = UNGUARDED, asked: ReadMode | None = None
 ) -> Preparations:
     return Preparations(
-        store,
+        ArtifactsInPlace(store),
         [place],
         reading=Reading(threads=2, asked=asked),
         keep_s=300,

@@ -356,6 +356,17 @@ async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: P
     [
         ([], "--store"),
         (["--store", "s3://bucket"], "file:///absolute/path"),
+        (["--store", "http://store/a/%2e%2e"], "a path without . and .."),
+        (["--store", "https://ada:secret@store/"], "--store-token-file"),
+        (
+            ["--store", "http://store/", "--convert-root", "x"],
+            "convert_root needs a store that can be written",
+        ),
+        (
+            ["--store", "http://store/", "--read-mode", "mmap"],
+            "read_mode mmap needs a store that is a directory",
+        ),
+        (["--store", "http://store/", "--cache-max-bytes", "0"], "--cache-max-bytes"),
         (["--store", "x", "--place", "tmpfs"], "weights_dir"),
         (["--store", "x", "--place", "moon"], "--place"),
         (["--store", "x", "--load-thread-num", "0"], "--load-thread-num"),

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.errors import Overloaded
 from services.common.ids import ArtifactId
+from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.directory_place import DirectoryPlace
 from services.loader.metrics import LoaderMetrics
 from services.loader.place import PlaceKind
@@ -177,7 +178,8 @@ async def test_what_one_loader_lets_rest_makes_room_for_another(
         allocate = room_for(size_bytes, directory)
         place = DirectoryPlace(PlaceKind.TMPFS, directory, allocate=allocate)
         metrics = LoaderMetrics(CollectorRegistry())
-        return Preparations(store, [place], reading=Reading(threads=1), keep_s=keep_s, metrics=metrics)
+        artifacts, reading = ArtifactsInPlace(store), Reading(threads=1)
+        return Preparations(artifacts, [place], reading=reading, keep_s=keep_s, metrics=metrics)
 
     async with loader(0) as forgetful, loader(300) as other:
         await prepare(forgetful, a)

@@ -66,3 +66,13 @@ async def test_what_the_last_loader_said_is_raised(gateway: Gateway) -> None:
             async with registered(*addresses) as loaders:
                 with pytest.raises(Unavailable):
                     await LoaderFiles(channels, loaders).read(ARTIFACT)
+
+
+async def test_an_artifact_is_described_by_its_id(gateway: Gateway) -> None:
+    """By whichever loader answers first; that nobody has signed it is no failure."""
+    gateway.peers.files["manifest.json"] = b"{}"
+    async with ChannelPool() as channels, registered(NOBODY, gateway.peers.address) as loaders:
+        files = LoaderFiles(channels, loaders)
+        assert (b"{}", b"") == await files.describe(ARTIFACT)
+        gateway.peers.files["manifest.sig"] = b"signed"
+        assert (b"{}", b"signed") == await files.describe(ARTIFACT)

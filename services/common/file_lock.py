@@ -35,3 +35,12 @@ def has_name(descriptor: int, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(named, os.fstat(descriptor))
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody has a lock on the file, which is there."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return not try_lock(descriptor, LockKind.ALONE)
+    finally:
+        os.close(descriptor)
