@@ -49,6 +49,11 @@ class Checkpoint:
     hosts: Hosts
     notes: tuple[str, ...]
 
+    @property
+    def stored_bytes(self) -> int:
+        """What it takes as an artifact, but for headers and padding."""
+        return sum(spec.nbytes for spec in self.specs) + sum(map(len, self.small_files.values()))
+
     @classmethod
     def open(cls, source: Path, options: ConversionOptions = DEFAULTS) -> Self:
         """Reads and checks everything but the tensors' bytes.

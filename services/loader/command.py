@@ -134,8 +134,10 @@ class JsonReporter:
 
 def _said(failure: HalogenError | OSError) -> str:
     """One line for people."""
-    if isinstance(failure, HalogenError) or failure.filename is None:
+    if isinstance(failure, HalogenError):
         return str(failure)
+    if failure.filename is None:  # of a file that was open already
+        return f"{(failure.strerror or str(failure)).lower()} while OUT was written; give another OUT, or make room"
     what = (failure.strerror or "cannot be used").lower()
     return f"{failure.filename}: {what}; give another OUT, or make it one that you may read and write"
 

@@ -47,11 +47,12 @@ def convert(
         AlreadyExists: The destination holds something else.
         CorruptData: The source is damaged or changed meanwhile, or the result is not what the source says.
         HalogenError: As `Checkpoint.open` raises.
+        Overloaded: The disk has no room for it.
         OSError: The disk says no.
     """
     place, before = Destination.check(destination), stamp(source)
     checkpoint = Checkpoint.open(source, options)
-    with place.workshop() as work:
+    with place.workshop(checkpoint.stored_bytes) as work:
         manifest = _make(checkpoint, work, options.validation, progress, note)
         check_unchanged(source, before)
         place.take(work, manifest)

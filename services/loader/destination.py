@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -11,7 +12,7 @@ from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.durable import publish_directory
 from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest
 from services.common.checkpoint.owned_directory import owned_directory, sweep
-from services.common.errors import AlreadyExists, HalogenError, InvalidRequest
+from services.common.errors import AlreadyExists, HalogenError, InvalidRequest, Overloaded
 
 
 class Destination(NamedTuple):
@@ -39,13 +40,30 @@ class Destination(NamedTuple):
         return cls(path)
 
     @contextlib.contextmanager
-    def workshop(self) -> Iterator[Path]:
-        """A directory beside it for the scope; what killed makers left there is removed first."""
+    def workshop(self, needed_bytes: int) -> Iterator[Path]:
+        """A directory beside it for the scope; what killed makers left there is removed first.
+
+        Args:
+            needed_bytes: What will be written; it need not be exact.
+
+        Raises:
+            Overloaded: The disk has no room for so much.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         prefix = f".{self.path.name}.converting-"
         sweep(self.path.parent, prefix)
+        self._check_room(needed_bytes)
         with owned_directory(self.path.parent, prefix) as work:
             yield work
+
+    def _check_room(self, needed_bytes: int) -> None:
+        free_bytes = shutil.disk_usage(self.path.parent).free
+        if free_bytes < needed_bytes:
+            raise Overloaded(
+                f"{self.path.name} needs {needed_bytes} bytes and its disk has {free_bytes} left; remove "
+                "something there, or give another OUT",
+                reason="DISK_FULL",
+            )
 
     def take(self, work: Path, manifest: Manifest) -> None:
         """Gives a finished artifact its name, unless the same artifact has it by now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from services.common.errors import (
     HalogenError,
     InvalidRequest,
     NotFound,
+    Overloaded,
     Unsupported,
 )
 from services.loader.conversion import convert
@@ -290,6 +292,21 @@ def test_a_destination_in_use_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(AlreadyExists, match="give another OUT"):
             convert(source, tmp_path / name)
     assert convert(source, tmp_path / "empty") == read_manifest(tmp_path / "empty")
+
+
+def test_a_disk_without_room_is_told_before_it_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Need and room, and nothing is written. Fault injection: `workshop` does not look."""
+    source = write_tiny_checkpoint(tmp_path / "source")
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    with pytest.raises(
+        Overloaded, match=r"artifact needs \d+ bytes and its disk has 1000 left; remove"
+    ) as refused:
+        convert(source, tmp_path / "artifact")
+    assert "DISK_FULL" == refused.value.reason
+    assert [source] == list(tmp_path.iterdir())
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

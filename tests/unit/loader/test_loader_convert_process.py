@@ -133,6 +133,29 @@ def test_two_build_hosts_give_one_artifact_id(tmp_path: Path) -> None:
     assert {read_manifest(one.with_name("artifact")).id} == {found.strip() for found in ids}
 
 
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+from services.loader.convert import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_disk_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
+    """In the middle of the weights, 8 MiB into them: the remedy is told, and nothing is left.
+
+    Fault injection: `run_command` catches no OSError.
+    """
+    source = write_tiny_checkpoint(tmp_path / "source", MULTI_BLOCK)
+    arguments = [str(source), str(tmp_path / "artifact"), "--progress", "none"]
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (1, "") == (ended.returncode, ended.stdout)
+    assert "error: file too large while OUT was written; give another OUT, or make room\n" == ended.stderr
+    assert [source] == list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 10 * KILLS)
 def test_a_kill_at_any_moment_leaves_all_or_nothing(tmp_path: Path) -> None:
