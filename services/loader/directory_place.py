@@ -16,6 +16,8 @@ from services.loader.shared_directory import HeldFile, SharedDirectory, Unfinish
 class FileSlot:
     """A file under a temporary name, all its blocks allocated."""
 
+    has_room = True
+
     def __init__(self, kind: PlaceKind, file: UnfinishedFile, size_bytes: int) -> None:
         self.kind = kind
         self.size_bytes = size_bytes

@@ -16,6 +16,8 @@ _SEALS: Final = _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW |
 class MemfdSlot:
     """An anonymous file of full size; its pages come as they are touched."""
 
+    has_room = False
+
     kind = PlaceKind.MEMFD
 
     def __init__(self, name: str, size_bytes: int) -> None:

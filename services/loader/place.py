@@ -51,8 +51,13 @@ class Holding:
 
 
 class Slot(Protocol):
-    """Room for one file that is being written; ends by one call of `publish` or `discard`."""
+    """Room for one file that is being written; ends by one call of `publish` or `discard`.
 
+    Attributes:
+        has_room: Whether all its room is taken already; else touching its pages takes it.
+    """
+
+    has_room: bool
     kind: PlaceKind
     descriptor: int
     size_bytes: int

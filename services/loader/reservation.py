@@ -1,32 +1,31 @@
-"""Room for one file, taken and touched, before a byte of it is read."""
+"""Room for one file, taken before a byte of it is read; its pages come then, or while it is filled."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
-from typing import Self
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Self
 
 from services.loader.place import Holding, Place, PlaceKind, Slot
 from services.loader.shared_mapping import SharedMapping
 from services.loader.sink import FileSink, MappedSink, Sink
 
+_FIRST_BYTES: Final = 16 << 20  # enough to see what pages the place gives
+
 
 class Reservation:
-    """A slot and the sink that leads into it; ends by one call of `publish` or `discard`.
-
-    Attributes:
-        huge_pages: Whether the file's pages are huge.
-    """
+    """A slot and the sink that leads into it; ends by one call of `publish` or `discard`."""
 
     def __init__(self, slot: Slot, sink: Sink, mapping: SharedMapping | None = None) -> None:
         self._slot = slot
         self._mapping = mapping
         self.sink = sink
-        self.huge_pages = mapping is not None and mapping.smaps().is_huge
 
     @classmethod
     def take(cls, place: Place, name: str, size_bytes: int) -> Self:
-        """Reserves in `place` and, in memory, faults every page in.
+        """Reserves in `place`; in memory, it takes the first pages, or all where only that takes the room.
 
         Raises:
             OSError: The place has no room, or is none.
@@ -37,7 +36,7 @@ class Reservation:
                 return cls(slot, FileSink(slot.descriptor))
             with contextlib.ExitStack() as scope:
                 mapping = scope.enter_context(SharedMapping(slot.descriptor, size_bytes))
-                mapping.populate()
+                mapping.populate(_FIRST_BYTES if slot.has_room else None)
                 reservation = cls(slot, MappedSink(mapping), mapping)
                 scope.pop_all()
                 return reservation
@@ -48,6 +47,26 @@ class Reservation:
     @property
     def kind(self) -> PlaceKind:
         return self._slot.kind
+
+    @property
+    def huge_pages(self) -> bool:
+        """Whether the file's pages, as far as there are any yet, are huge."""
+        return self._mapping is not None and self._mapping.smaps().is_huge
+
+    @contextlib.contextmanager
+    def populating(self) -> Iterator[None]:
+        """Takes the rest of the pages while the scope reads into them: the disk need not wait for that."""
+        if self._mapping is None:
+            yield
+            return
+        ended = threading.Event()
+        with ThreadPoolExecutor(1, "halogen-populate") as pool:
+            ahead = pool.submit(self._mapping.populate, None, ended)
+            try:
+                yield
+            finally:
+                ended.set()
+        ahead.result()
 
     @contextlib.contextmanager
     def mapped(self) -> Iterator[memoryview]:

@@ -1,4 +1,4 @@
-"""A file's pages mapped, for writing or for reading, every one of them there before anything is done with it."""
+"""A file's pages mapped, for writing or for reading, and taken before anybody needs them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import errno
 import mmap
 import os
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,6 +17,7 @@ from services.loader.smaps import Smaps, parse_smaps
 
 _MADV_POPULATE_READ: Final = 22  # linux/mman.h, since 5.14; Python 3.11 does not name them
 _MADV_POPULATE_WRITE: Final = 23
+_STEP_BYTES: Final = 64 << 20  # between two looks whether to stop
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,8 +25,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class SharedMapping:
     """MAP_SHARED over all of `descriptor`; a scope.
 
-    Direct reads are bounded by the faults of the buffer's pages: huge pages where the host gives them, and
-    all of them touched beforehand in one thread, which is faster than faulting from many.
+    Direct reads are bounded by the faults of the buffer's pages: huge pages where the host gives them, and all of
+    them touched by one thread, which is faster than faulting from many.
     """
 
     def __init__(self, descriptor: int, size_bytes: int, *, writable: bool = True) -> None:
@@ -47,20 +49,33 @@ class SharedMapping:
         self.view.release()
         self._map.close()
 
-    def populate(self) -> None:
-        """Takes all pages, huge ones where possible.
+    def populate(self, end: int | None = None, stop: threading.Event | None = None) -> None:
+        """Takes all pages up to `end`, huge ones where possible; other threads run meanwhile.
+
+        Args:
+            end: In bytes; the whole file's when None.
+            stop: Ends it early.
 
         Raises:
             OSError: There is not enough memory.
         """
         self._advise_huge()
-        try:
-            self._map.madvise(_MADV_POPULATE_WRITE if self._writable else _MADV_POPULATE_READ)
-        except OSError as failure:
-            if failure.errno != errno.EINVAL:
-                raise OSError(errno.ENOMEM, "not enough memory for all pages") from failure
-            if self._writable:
-                os.posix_fallocate(self._descriptor, 0, self._size_bytes)
+        end = self._size_bytes if end is None else min(end, self._size_bytes)
+        for begin in range(0, end, _STEP_BYTES):
+            if stop is not None and stop.is_set():
+                return
+            self._populate(begin, min(_STEP_BYTES, end - begin))
+
+    def _populate(self, begin: int, size_bytes: int) -> None:
+        """By ctypes: Python's own madvise keeps all other threads waiting."""
+        advice = _MADV_POPULATE_WRITE if self._writable else _MADV_POPULATE_READ
+        start, length = ctypes.c_void_p(self._address() + begin), ctypes.c_size_t(size_bytes)
+        if _libc.madvise(start, length, advice) == 0:
+            return
+        if ctypes.get_errno() != errno.EINVAL:
+            raise OSError(errno.ENOMEM, "not enough memory for all pages")
+        if self._writable:  # a kernel without it
+            os.posix_fallocate(self._descriptor, begin, size_bytes)
 
     def _advise_huge(self) -> None:
         try:

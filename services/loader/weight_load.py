@@ -47,7 +47,8 @@ class WeightLoad(NamedTuple):
         try:
             _write_header(self.header, self.reservation.sink)
             progress(self.header.data_offset)
-            reader.read_into(self.reservation.sink, progress, stop)
+            with self.reservation.populating():
+                reader.read_into(self.reservation.sink, progress, stop)
         except BaseException:
             self.reservation.discard()
             raise

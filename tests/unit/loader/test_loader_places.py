@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from services.loader.mounts import Mount, mount_of, parse_mounts
 from services.loader.place import Place, PlaceKind
 from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.reservation import Reservation
+from services.loader.shared_mapping import SharedMapping
 from services.loader.smaps import parse_smaps
 
 SIZE = (4 << 20) + 4096
@@ -79,6 +81,44 @@ def test_a_sealed_memfd_cannot_be_written(shm: Path) -> None:
             attempt()
     assert b"good" == os.pread(descriptor, 4, 0)
     holding.release()
+
+
+def test_pages_are_taken_as_far_as_asked(shm: Path) -> None:
+    """All of them, the first ones, or no more once somebody has called it off.
+
+    Fault injection: turns red when SharedMapping.populate does not look at `stop`.
+    """
+    stop = threading.Event()
+    stop.set()
+    with (shm / "pages").open("w+b") as file:
+        file.truncate(8 << 20)
+        with SharedMapping(file.fileno(), 8 << 20) as mapping:
+            mapping.populate(None, stop)
+            seen = [mapping.smaps().resident_bytes]
+            for end in (4 << 20, None):
+                mapping.populate(end)
+                seen.append(mapping.smaps().resident_bytes)
+    (shm / "pages").unlink()
+    assert [0, 4 << 20, 8 << 20] == seen
+
+
+@pytest.mark.parametrize("kind", [PlaceKind.TMPFS, PlaceKind.MEMFD])
+def test_pages_come_while_a_file_is_filled_where_its_room_is_certain(kind: PlaceKind, shm: Path) -> None:
+    """Elsewhere touching them takes the room, so that is done before anything is read.
+
+    Fault injection: turns red when MemfdSlot claims to have room.
+    """
+    size_bytes = 40 << 20
+    place: Place = MemfdPlace() if kind is PlaceKind.MEMFD else DirectoryPlace(kind, shm / "weights")
+    reservation = Reservation.take(place, "w", size_bytes)
+    assert reservation._mapping
+    taken_bytes = reservation._mapping.smaps().resident_bytes
+    with reservation.populating(), reservation.sink.window(0, 4096) as window:
+        window[:] = bytes(4096)
+    reservation.discard()
+    place.close()
+    assert (taken_bytes == size_bytes) == (kind is PlaceKind.MEMFD)
+    assert 0 < taken_bytes
 
 
 def test_a_full_tmpfs_refuses_cleanly(shm: Path) -> None:

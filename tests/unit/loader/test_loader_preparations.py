@@ -346,7 +346,7 @@ async def test_pages_that_cannot_be_had_are_a_refusal(
 ) -> None:
     """Memory promised and then not there sends the weights to the next place, not to a SIGBUS."""
 
-    def populate(_: object) -> None:
+    def populate(*_: object) -> None:
         raise OSError(errno.ENOMEM, "not enough memory for all pages")
 
     monkeypatch.setattr("services.loader.shared_mapping.SharedMapping.populate", populate)
