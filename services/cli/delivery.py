@@ -10,7 +10,7 @@ from services.common.checkpoint.verified_artifact import read_header, verify_sma
 
 
 def deliver(artifact: Path, store: ArtifactStore, *, replace: bool) -> StoredArtifact:
-    """Puts an artifact into the store and returns it as it was given; says so where the store's own files are used.
+    """Puts an artifact into the store and returns it as it is there; says so where the store's own files are used.
 
     The weights' blocks are left to the loader, unless the files shall `replace` those in the store: good ones must
     not give way to bad ones.
@@ -38,4 +38,4 @@ def deliver(artifact: Path, store: ArtifactStore, *, replace: bool) -> StoredArt
         raise CommandError(
             f"the store {store.root} cannot be written: {where}: {fault.strerror}; give another --store"
         ) from None
-    return given
+    return store.open(given.manifest.id)

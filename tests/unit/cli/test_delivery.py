@@ -10,6 +10,7 @@ from services.cli.console import CommandError
 from services.cli.delivery import deliver
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.errors import CorruptData
+from tests.signing import signed_by
 from tests.tiny_checkpoints import make_tiny_artifact
 
 
@@ -40,3 +41,11 @@ def test_a_store_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     for replace in (False, True):
         with pytest.raises(CommandError, match=r"/proc/nope cannot be written.*--store"):
             deliver(source, ArtifactStore(Path("/proc/nope")), replace=replace)
+
+
+def test_an_unsigned_copy_of_what_is_signed_in_the_store_is_signed(tmp_path: Path) -> None:
+    """Signatures are of the id, wherever they lie. Fault injection: `deliver` returns what it was given."""
+    source, manifest = make_tiny_artifact(tmp_path)
+    store = ArtifactStore(tmp_path / "store")
+    deliver(source, store, replace=False).write_signatures(signed_by(manifest.id, 1))
+    assert signed_by(manifest.id, 1) == deliver(source, store, replace=False).signatures
