@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -110,16 +111,16 @@ class StoreServer:
 
 
 @contextlib.asynccontextmanager
-async def store_server(root: Path) -> AsyncIterator[StoreServer]:
-    """Runs it in this event loop."""
+async def store_server(root: Path, tls: ssl.SSLContext | None = None) -> AsyncIterator[StoreServer]:
+    """Runs it in this event loop; over HTTPS if it has a context for that."""
     server = StoreServer(root)
     application = web.Application()
     application.router.add_get("/{artifact}/{name}", server.answer)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}/"
         yield server
     finally:
         for gate in server.gates.values():

@@ -21,6 +21,7 @@ from services.common.errors import (
 )
 from services.common.ids import ArtifactId
 from services.loader.http_store import HttpOptions
+from tests.signing import signed_by, trusting
 from tests.unit.checkpoint.scaled_artifact import make_scaled_artifact
 from tests.unit.loader.cached import bring_all, content_of, files_in, open_cached
 from tests.unit.loader.disk import open_descriptors
@@ -227,3 +228,25 @@ async def test_r_f2_only_ids_are_looked_for(server: StoreServer, cache_dir: Path
         with pytest.raises(InvalidRequest, match="64 lower-case hexadecimal digits"):
             await bring_all(artifacts, ArtifactId(wrong))
     assert [] == server.asked
+
+
+async def test_signatures_come_from_the_store_when_those_here_do_not_do(
+    server: StoreServer, stored: StoredArtifact, cache_dir: Path
+) -> None:
+    """An artifact may be signed after it was fetched, and signed again with another key; nobody asks without need.
+
+    Turns red when: CachedArtifacts.opened does not look at the signatures that it has.
+    """
+    artifact_id = stored.manifest.id
+    async with open_cached(server.url, cache_dir) as anybody:
+        async with anybody.opened(artifact_id) as fetched:
+            assert b"" == await anybody.signatures(fetched)
+        await bring_all(anybody, artifact_id)
+    for number in (1, 2):
+        stored.write_signatures(signed_by(artifact_id, number))
+        async with open_cached(server.url, cache_dir, trust=trusting(number)) as artifacts:
+            for _ in range(2):
+                async with artifacts.opened(artifact_id) as fetched:
+                    assert signed_by(artifact_id, number) == await artifacts.signatures(fetched)
+                    fetched.check()
+    assert 3 == len(server.asked_for("manifest.sig"))
