@@ -230,10 +230,11 @@ async def publish(
         async with ControlClient(address) as control:
             await control.connect(patience_s)
             with byte_progress() as progress:
-                if isinstance(artifact, Path):
-                    artifact_id = await register(control, order, artifact, store, progress, reverify=reverify)
-                else:
-                    artifact_id = await register_by_id(control, order, artifact, progress, reverify=reverify)
+                artifact_id = await (
+                    register(control, order, artifact, store, progress, reverify=reverify)
+                    if isinstance(artifact, Path)
+                    else register_by_id(control, order, artifact, progress, reverify=reverify)
+                )
             published = await name(control, order._replace(artifact_id=artifact_id), once=once)
             if wait_s:
                 with err.status("waiting for the engines and the gateways"):

@@ -35,6 +35,7 @@ class StoreServer:
         cuts: By file name: the connection ends after so many bytes of an answer, each once.
         spoil: Changes a file's content before it is sent.
         gates: By file name: no piece is sent before the event is set; `reached` says that one would be.
+        alarms: By file name: an event that is set when so many bytes of it have been sent in all.
     """
 
     def __init__(self, root: Path) -> None:
@@ -49,6 +50,7 @@ class StoreServer:
         self.cuts: dict[str, list[int]] = {}
         self.spoil: Callable[[str, bytearray], None] = lambda _name, _content: None
         self.gates: dict[str, asyncio.Event] = {}
+        self.alarms: dict[str, tuple[int, asyncio.Event]] = {}
         self.reached: dict[str, asyncio.Event] = collections.defaultdict(asyncio.Event)
 
     def asked_for(self, name: str) -> list[Asked]:
@@ -94,10 +96,15 @@ class StoreServer:
             piece = content[offset : min(offset + PIECE_BYTES, cut)]
             await response.write(piece)
             self.sent_bytes[name] += len(piece)
+            self._ring(name)
         if cut == len(content):
             await response.write_eof()
         elif request.transport is not None:
             request.transport.close()
+
+    def _ring(self, name: str) -> None:
+        if name in self.alarms and self.sent_bytes[name] >= self.alarms[name][0]:
+            self.alarms.pop(name)[1].set()
 
     def _next_cut(self, name: str, length: int) -> int:
         """How much of this answer is sent: all, unless it is longer than the next cut."""
