@@ -31,10 +31,10 @@ async def qualifications(system: Cluster) -> list[pb.Qualification]:
 
 
 async def test_a_served_artifact_is_qualified_by_its_engine_and_by_people(
-    start: Start, stories: dict[str, Path]
+    start: Start, driver: str, stories: dict[str, Path]
 ) -> None:
     """Parts 4 and 5 and the build's root after it is ACTIVE; what people add is shown by status and by inspect."""
-    system: Cluster = await start("in_process")
+    system: Cluster = await start(driver)
     artifact = stories["stories-v1"]
     published = await system.publish("m", artifact)
     [made] = await qualifications(system)
