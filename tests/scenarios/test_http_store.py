@@ -1,4 +1,4 @@
-"""Artifacts that lie on an HTTP server: published by their ids, fetched by loaders, served as any other."""
+"""Artifacts published by their ids: they lie on an HTTP server, and are served as any other."""
 
 from __future__ import annotations
 
@@ -74,3 +74,13 @@ async def test_what_the_store_has_not_or_has_wrong_is_not_published(
     with pytest.raises(CommandError, match="REJECTED"):
         await publish_by_id(system, artifact_id)
     assert artifact_id == await publish_by_id(system, artifact_id, reverify=True)
+
+
+async def test_an_artifact_of_a_directory_is_published_by_its_id_too(
+    start: Start, stories: dict[str, Path]
+) -> None:
+    """Whoever goes back to what was served before needs no copy of it."""
+    system: Cluster = await start("in_process")
+    first = (await system.publish("m", stories["stories-v1"])).artifact_id
+    await system.publish("m", stories["stories-v2"])
+    assert first == await publish_by_id(system, ArtifactId(first))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.ask import Asking
+from services.cli.console import CommandError
 from services.cli.control_client import Order
-from services.cli.publish import Published, _is_serving, _load_failure, _standing, _who_is_missing
+from services.cli.publish import Published, _is_serving, _load_failure, _standing, _who_is_missing, choose
 from services.common.client_options import Options
 
 WANTED = Published("m", "stable", "a" * 64, 2)
@@ -116,3 +119,19 @@ def test_every_wish_is_an_option_of_the_client() -> None:
     """What the command line can say, the client can be told under the same name; silence is left out."""
     assert set(Asking._fields) <= Options.__annotations__.keys()
     assert {"temperature": 0.0, "model": "m"} == Asking(model="m", temperature=0.0).options()
+
+
+def test_what_is_published_is_a_directory_or_else_an_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that is named like an id is a directory; what is neither is refused with advice."""
+    monkeypatch.chdir(tmp_path)
+    name = "0123456789abcdef" * 4
+    assert name == choose(name)
+    assert not isinstance(choose(name), Path)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "manifest.json").touch()
+    assert Path(name) == choose(name)
+    for neither in (name[:-1], name.upper(), "absent"):
+        with pytest.raises(CommandError, match="is no artifact directory"):
+            choose(neither)
