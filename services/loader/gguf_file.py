@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from gguf import GGUFReader, GGUFValueType
-
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
 from services.common.errors import CorruptData, InvalidRequest, NotFound, Unsupported
+from services.loader.bounded_gguf_reader import NONSENSE, BoundedGgufReader
 from services.loader.gguf_tensor import PLAIN, QUANTISED, GgufTensor
 
 _FAMILIES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # general.architecture
@@ -35,40 +33,6 @@ _LAYER: Final = {
 _LAYER_NAME: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _BIASED: Final = ("attn_q", "attn_k", "attn_v")  # in the qwen2 family
 
-NONSENSE: Final = (  # what reading a damaged file ends in
-    ValueError,
-    LookupError,
-    TypeError,
-    ArithmeticError,
-    RecursionError,
-)
-_MAX_ITEMS: Final = 1 << 24  # of one array, or of tensors: many times what any vocabulary or model has
-
-
-class _BoundedReader(GGUFReader):
-    """Reads no further than the file goes, and no endless lists: a damaged length would have it count to 2^63."""
-
-    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-        end = int(offset) + int(count) * np.dtype(dtype).itemsize
-        if not 0 <= int(offset) <= end <= len(self.data):
-            raise ValueError(f"something ends at byte {end} of {len(self.data)}")
-        self.data = np.asarray(self.data)  # type: ignore[assignment]  # whose views, one for each token, are smaller than a memmap's
-        return super()._get(offset, dtype, count, override_order)
-
-    def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
-        if raw_type == GGUFValueType.ARRAY:
-            _check_count(self._get(orig_offs + 4, np.uint64)[0])
-        return super()._get_field_parts(orig_offs, raw_type)
-
-    def _build_tensor_info(self, offs: int, count: int) -> Any:
-        _check_count(count)
-        return super()._build_tensor_info(offs, count)
-
-
-def _check_count(count: int) -> None:
-    if count > _MAX_ITEMS:
-        raise ValueError(f"a list of {count} items; the most is {_MAX_ITEMS}")
-
 
 class GgufFile:
     """An opened file.
@@ -87,7 +51,7 @@ class GgufFile:
         _check_start(path)
         self._path = path
         try:
-            reader = _BoundedReader(path)
+            reader = BoundedGgufReader(path)
             self.metadata: Mapping[str, Any] = {
                 name: field.contents() for name, field in reader.fields.items()
             }

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from services.common.errors import CorruptData
-from services.loader.gguf_file import NONSENSE, GgufFile
+from services.loader.bounded_gguf_reader import NONSENSE
+from services.loader.gguf_file import GgufFile
 from services.loader.gguf_tokenizer import tokenizer_config_json, tokenizer_json
 from services.loader.raw_checkpoint import RawCheckpoint
 from services.loader.source_tensor import Table
