@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
 
+from aiofiles.threadpool import wrap
+
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest, ManifestFile, Role
 from services.common.checkpoint.signatures import SIGNATURES_NAME
@@ -43,12 +45,16 @@ async def _read(artifacts: Artifacts, stored: StoredArtifact, path: str) -> byte
         return signatures
     file = _named(stored.manifest, path)
     await artifacts.bring(stored, file, NOBODY)
-    return await asyncio.to_thread(_read_verified, stored, file)
+    return await _read_verified(stored, file)
 
 
-def _read_verified(stored: StoredArtifact, file: ManifestFile) -> bytes:
-    with stored.open(file) as opened:
-        return verify_small(opened.read(file.size_bytes + 1), file)
+async def _read_verified(stored: StoredArtifact, file: ManifestFile) -> bytes:
+    opened = wrap(await asyncio.to_thread(stored.open, file))
+    try:
+        content = await opened.read(file.size_bytes + 1)
+    finally:
+        await asyncio.shield(opened.close())
+    return await asyncio.to_thread(verify_small, content, file)
 
 
 def _named(manifest: Manifest, path: str) -> ManifestFile:
