@@ -12,8 +12,12 @@ import pytest
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.verified_artifact import read_header
+from services.loader.directory_place import DirectoryPlace
+from services.loader.place import PlaceKind
 from services.loader.places import DEV_SHM
+from services.loader.preparations import Preparations
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+from tests.unit.loader.preparing import open_preparations
 from tests.unit.loader.store_server import StoreServer, store_server
 
 
@@ -65,3 +69,9 @@ def shm(tmp_path: Path) -> Iterator[Path]:
     left = list(path.iterdir())
     shutil.rmtree(path)
     assert [] == left, "shared memory is left behind"
+
+
+@pytest.fixture
+async def preparations(store: ArtifactStore, shm: Path) -> AsyncIterator[Preparations]:
+    async with open_preparations(store, DirectoryPlace(PlaceKind.TMPFS, shm / "weights")) as opened:
+        yield opened

@@ -4,97 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
-import re
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
-from services.common.checkpoint.header import Header
 from services.common.errors import (
     CorruptData,
-    HalogenError,
     InternalError,
-    InvalidRequest,
-    NotFound,
-    Overloaded,
 )
-from services.common.ids import ArtifactId
-from services.common.memory_guard import UNGUARDED, Bound, MemoryGuard
-from services.engine.mapping import map_file
-from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.block_reader import BlockReader
-from services.loader.directory_place import DirectoryPlace, FileSlot
-from services.loader.flight import Done
+from services.loader.directory_place import DirectoryPlace
 from services.loader.memfd_place import MemfdPlace
-from services.loader.metrics import LoaderMetrics
 from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.reading import Reading
 from services.loader.residents import Prepared
 from services.loader.weight_file import ReadMode
-from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
-from tests.unit.checkpoint.forged_artifact import LIES, make_forged_artifact
-from tests.unit.checkpoint.scaled_artifact import make_scaled_artifact
+from tests.tiny_checkpoints import make_tiny_artifact
 from tests.unit.loader.disk import flip, open_descriptors
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-TWO_THREADS = Reading(threads=2)
-
-
-def open_preparations(
-    store: ArtifactStore,
-    *places: Place,
-    keep_s: float = 10.0,
-    clock: Clock | None = None,
-    guard: MemoryGuard = UNGUARDED,
-    reading: Reading = TWO_THREADS,
-) -> Preparations:
-    return Preparations(
-        ArtifactsInPlace(store),
-        places,
-        reading=reading,
-        keep_s=keep_s,
-        metrics=LoaderMetrics(CollectorRegistry()),
-        guard=guard,
-        clock_s=clock or Clock(),
-    )
-
-
-@pytest.fixture
-async def preparations(store: ArtifactStore, shm: Path) -> AsyncIterator[Preparations]:
-    async with open_preparations(store, DirectoryPlace(PlaceKind.TMPFS, shm / "weights")) as opened:
-        yield opened
-
-
-async def prepare(preparations: Preparations, artifact_id: ArtifactId) -> tuple[list[Done], Prepared]:
-    """All the progress, and what came of it."""
-    steps = [step async for step in preparations.prepare(artifact_id)]
-    result = steps.pop()
-    assert isinstance(result, Prepared)
-    return [step for step in steps if isinstance(step, Done)], result
-
-
-def files_in(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file()]
+from tests.unit.loader.preparing import files_in, open_preparations, prepare
 
 
 async def test_an_artifact_is_read_verified_and_placed(
@@ -211,272 +144,6 @@ async def test_closing_calls_off_a_running_read(
     with pytest.raises(InternalError, match="ending"):
         await caller
     assert [] == files_in(shm)
-
-
-@pytest.mark.parametrize("block", [0, 1, 2])
-async def test_a_bad_block_leaves_nothing_and_may_be_mended(
-    preparations: Preparations, stored: StoredArtifact, shm: Path, block: int
-) -> None:
-    """A failed verification names the block and keeps no byte; after mending, the same call succeeds.
-
-    Turns red when: WeightLoad.run publishes before it reads.
-    """
-    weights = stored.path(stored.manifest.weights)
-    position = weights.stat().st_size - (3 - block) * (4 << 20) + 12_345
-    flip(weights, position)
-    with pytest.raises(CorruptData, match=f"block {block} of 3"):
-        await prepare(preparations, stored.manifest.id)
-    assert ([], ()) == (files_in(shm), preparations.artifact_ids)
-    flip(weights, position)
-    await prepare(preparations, stored.manifest.id)
-
-
-def make_link(path: Path) -> None:
-    path.rename(path.parent.with_name("elsewhere"))
-    path.symlink_to(path.parent.with_name("elsewhere"))
-
-
-DAMAGE: dict[str, tuple[str, Callable[[Path], object], type[HalogenError], str]] = {
-    "tokenizer flipped": ("tokenizer.json", lambda p: flip(p, 100), CorruptData, r"tokenizer\.json does not match"),
-    "config flipped": ("config.json", lambda p: flip(p, 0), CorruptData, r"config\.json does not match"),
-    "config longer": ("config.json", lambda p: p.write_bytes(p.read_bytes() + b" "), CorruptData, r"config\.json has"),
-    "config missing": ("config.json", lambda p: p.unlink(), CorruptData, r"config\.json is missing"),
-    "config a link": ("config.json", make_link, CorruptData, r"config\.json is not a plain file"),
-    "a file too many": ("notes.txt", lambda p: p.write_text("hello"), CorruptData, "'notes.txt' lies in the artifact's directory"),
-    "weights missing": ("model.halogen", lambda p: p.unlink(), CorruptData, r"model\.halogen is missing"),
-    "weights cut": ("model.halogen", lambda p: os.truncate(p, 4096), CorruptData, r"model\.halogen has 4096 bytes"),
-    "weights empty": ("model.halogen", lambda p: os.truncate(p, 0), CorruptData, r"model\.halogen has 0 bytes"),
-    "magic": ("model.halogen", lambda p: flip(p, 1), CorruptData, "not a weight file"),
-    "version": ("model.halogen", lambda p: flip(p, 8), InvalidRequest, "format version"),
-    "header": ("model.halogen", lambda p: flip(p, 200), CorruptData, "header"),
-    "header padding": ("model.halogen", lambda p: flip(p, Header.decode(p.read_bytes()).data_offset - 1), CorruptData, "header padding"),
-    "manifest flipped": ("manifest.json", lambda p: flip(p, 20), CorruptData, r"manifest\.json"),
-    "manifest missing": ("manifest.json", lambda p: p.unlink(), NotFound, r"manifest\.json, which is written last, is not there"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", DAMAGE)
-async def test_damage_to_any_file_is_refused_by_name(
-    preparations: Preparations, stored: StoredArtifact, shm: Path, case: str
-) -> None:
-    """No byte of a damaged artifact reaches an engine."""
-    name, damage, kind, expected = DAMAGE[case]
-    damage(stored.directory / name)
-    with pytest.raises(kind, match=expected):
-        await prepare(preparations, stored.manifest.id)
-    assert [] == files_in(shm)
-
-
-async def test_a_scale_that_is_no_number_is_refused_before_a_place_is_taken(
-    tmp_path: Path, preparations: Preparations, store: ArtifactStore, shm: Path
-) -> None:
-    """All digests are right, and yet no byte reaches an engine."""
-    artifact, manifest = make_scaled_artifact(tmp_path / "scaled", bytes.fromhex("003c 007e"))
-    store.put(artifact)
-    with pytest.raises(CorruptData, match="holds a scale that is not a finite number"):
-        await prepare(preparations, manifest.id)
-    assert [] == files_in(shm)
-
-
-@pytest.mark.parametrize("case", LIES)
-async def test_a_table_that_lies_reaches_no_engine(
-    tmp_path: Path, preparations: Preparations, store: ArtifactStore, shm: Path, case: str
-) -> None:
-    """The manifest vouches for it, and yet no place is taken."""
-    lie, told = LIES[case]
-    artifact, manifest = make_forged_artifact(tmp_path / "forged", lie)
-    store.put(artifact)
-    with pytest.raises(CorruptData, match=re.escape(told)):
-        await prepare(preparations, manifest.id)
-    assert [] == files_in(shm)
-
-
-async def test_the_header_must_be_the_manifests(
-    tmp_path: Path, preparations: Preparations, stored: StoredArtifact
-) -> None:
-    """Another model's weights of the same shape, whole in themselves, are still not these.
-
-    Turns red when: read_header does not compare the identity.
-    """
-    other, _ = make_tiny_artifact(tmp_path / "other", MULTI_BLOCK, seed=1)
-    stored.path(stored.manifest.weights).write_bytes((other / "model.halogen").read_bytes())
-    with pytest.raises(CorruptData, match="another header than the manifest names"):
-        await prepare(preparations, stored.manifest.id)
-
-
-async def test_an_unknown_artifact_is_not_found(preparations: Preparations) -> None:
-    """And every caller is told so."""
-    with pytest.raises(NotFound):
-        await prepare(preparations, ArtifactId("0" * 64))
-
-
-class RefusedMemfd(MemfdPlace):
-    """Of a kernel that has none."""
-
-    def reserve(self, name: str, size_bytes: int) -> NoReturn:
-        raise OSError(errno.ENOSYS, "no memfd here")
-
-
-async def test_the_first_place_with_room_is_taken(
-    store: ArtifactStore, stored: StoredArtifact, shm: Path, tmp_path: Path
-) -> None:
-    """tmpfs not there, /dev/shm too small, no anonymous memory: an ordinary file, and the reasons are told."""
-
-    def full(descriptor: int, offset: int, length: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    places: list[Place] = [
-        DirectoryPlace(PlaceKind.TMPFS, tmp_path / "absent" / "weights"),
-        DirectoryPlace(PlaceKind.DEV_SHM, shm / "weights", allocate=full),
-        RefusedMemfd(),
-        DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights"),
-    ]
-    async with open_preparations(store, *places) as opened:
-        _, prepared = await prepare(opened, stored.manifest.id)
-        assert PlaceKind.FILE is prepared.holding.kind
-        content = Path(prepared.holding.mapped_path).read_bytes()
-        assert stored.path(stored.manifest.weights).read_bytes() == content
-        for reason in ("file, no huge pages", "no such directory", "No space left", "no memfd here"):
-            assert reason in opened.placement
-    assert [] == files_in(tmp_path / "cache")
-
-
-async def test_pages_that_cannot_be_had_are_a_refusal(
-    store: ArtifactStore, stored: StoredArtifact, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Memory promised and then not there sends the weights to the next place, not to a SIGBUS."""
-
-    def populate(*_: object) -> None:
-        raise OSError(errno.ENOMEM, "not enough memory for all pages")
-
-    monkeypatch.setattr("services.loader.shared_mapping.SharedMapping.populate", populate)
-    before = open_descriptors()
-    async with open_preparations(
-        store, MemfdPlace(), DirectoryPlace(PlaceKind.FILE, tmp_path / "c" / "weights")
-    ) as opened:
-        _, prepared = await prepare(opened, stored.manifest.id)
-        assert PlaceKind.FILE is prepared.holding.kind
-    assert before == open_descriptors()
-
-
-class SmallPlace(DirectoryPlace):
-    """Holds so many bytes."""
-
-    def __init__(self, parent: Path, room_bytes: int) -> None:
-        super().__init__(PlaceKind.TMPFS, parent / "weights")
-        self._room_bytes = room_bytes
-
-    def reserve(self, name: str, size_bytes: int) -> FileSlot:
-        used_bytes = sum(path.stat().st_size for path in files_in(self.directory))
-        if used_bytes + size_bytes > self._room_bytes:
-            raise OSError(errno.ENOSPC, f"{self._room_bytes - used_bytes} bytes free")
-        return super().reserve(name, size_bytes)
-
-
-async def test_old_artifacts_make_room_for_new_ones(tmp_path: Path, store: ArtifactStore, shm: Path) -> None:
-    """The one asked for longest ago goes first; one asked for lately never, and then there is no room."""
-    manifests = []
-    for seed in range(4):
-        directory, manifest = make_tiny_artifact(tmp_path, seed=seed)
-        store.put(directory)
-        manifests.append(manifest)
-    a, b, c, d = (manifest.id for manifest in manifests)
-    size = manifests[0].weights.size_bytes
-    clock = Clock()
-    place = SmallPlace(shm, 2 * size)
-    async with open_preparations(store, place, keep_s=10.0, clock=clock) as opened:
-        _, first = await prepare(opened, a)
-        descriptor = os.open(first.holding.mapped_path, os.O_RDONLY)  # an engine that still uses it
-        clock.now_s = 1.0
-        await prepare(opened, b)
-        clock.now_s = 8.0
-        with pytest.raises(
-            Overloaded, match=f"{size} bytes .*0 bytes free, {2 * size} bytes held"
-        ) as failure:
-            await prepare(opened, c)
-        assert failure.value.retry_after_s
-        await prepare(opened, b)
-        clock.now_s = 12.0
-        await prepare(opened, c)
-        assert tuple(sorted((b, c))) == opened.artifact_ids
-        with pytest.raises(Overloaded):
-            await prepare(opened, d)
-        assert size == len(os.pread(descriptor, size, 0)), "whoever holds it keeps its pages"
-        os.close(descriptor)
-
-
-def guard_of(limit_bytes: int, directory: Path) -> MemoryGuard:
-    """Over memory of which the files below `directory` take some."""
-
-    def read() -> list[Bound]:
-        return [
-            Bound("the control group", limit_bytes, sum(path.stat().st_size for path in files_in(directory)))
-        ]
-
-    return MemoryGuard(0.85, read)
-
-
-async def test_a_load_that_would_pass_the_memory_guard_is_refused_before_it_starts(
-    tmp_path: Path, store: ArtifactStore, shm: Path
-) -> None:
-    """What is idle goes first; what was asked for lately stays, and the arithmetic is in the message.
-
-    Fault injection: turns red when Room.reserve does not ask the guard, or asks it after a place.
-    """
-    made = [make_tiny_artifact(tmp_path, seed=seed) for seed in range(2)]
-    for directory, _ in made:
-        store.put(directory)
-    (a, b), size = (manifest.id for _, manifest in made), made[0][1].weights.size_bytes
-    limit, clock = int(1.5 * size / 0.85), Clock()
-    place = DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
-    fallback = DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights")
-    async with open_preparations(store, place, fallback, clock=clock, guard=guard_of(limit, shm)) as opened:
-        await prepare(opened, a)
-        arithmetic = rf"needs {size} \+ holds {size} > 0\.85 x limit {limit} bytes of the control group"
-        with pytest.raises(Overloaded, match=arithmetic) as refused:
-            await prepare(opened, b)
-        assert "MEMORY_GUARD" == refused.value.reason
-        assert (a,) == opened.artifact_ids
-        clock.now_s = 20.0
-        await prepare(opened, b)
-        assert (b,) == opened.artifact_ids
-
-
-async def test_a_file_on_a_disk_needs_no_memory(
-    tmp_path: Path, store: ArtifactStore, stored: StoredArtifact
-) -> None:
-    """Where it is the only place that the operator wants: the kernel may drop its pages."""
-    place = DirectoryPlace(PlaceKind.FILE, tmp_path / "cache" / "weights")
-    async with open_preparations(store, place, guard=guard_of(1, tmp_path)) as opened:
-        _, prepared = await prepare(opened, stored.manifest.id)
-        assert PlaceKind.FILE is prepared.holding.kind
-
-
-async def test_what_an_engine_has_mapped_is_not_taken_for_its_room(
-    tmp_path: Path, store: ArtifactStore, shm: Path
-) -> None:
-    """To unlink it would free nothing, and the next engine could not share it.
-
-    Fault injection: turns red when map_file in the engine takes no lock.
-    """
-    made = [make_tiny_artifact(tmp_path, seed=seed) for seed in range(2)]
-    for directory, _ in made:
-        store.put(directory)
-    (a, b), size = (manifest.id for _, manifest in made), made[0][1].weights.size_bytes
-    clock, place = Clock(), DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
-    async with open_preparations(store, place, clock=clock, guard=guard_of(2 * size, shm)) as opened:
-        _, first = await prepare(opened, a)
-        in_use = map_file(Path(first.holding.mapped_path))
-        clock.now_s = 20.0
-        with pytest.raises(Overloaded, match="the load would pass the memory guard"):
-            await prepare(opened, b)
-        assert Path(first.holding.mapped_path).exists()
-        _, again = await prepare(opened, a)
-        assert first.holding.mapped_path == again.holding.mapped_path
-        del in_use
-        clock.now_s = 40.0
-        await prepare(opened, b)
-        assert (b,) == opened.artifact_ids
 
 
 async def test_a_file_that_vanished_is_prepared_again(
