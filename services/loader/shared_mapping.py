@@ -20,6 +20,7 @@ _MADV_POPULATE_WRITE: Final = 23
 _STEP_BYTES: Final = 64 << 20  # between two looks whether to stop
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class SharedMapping:
@@ -69,8 +70,7 @@ class SharedMapping:
     def _populate(self, begin: int, size_bytes: int) -> None:
         """By ctypes: Python's own madvise keeps all other threads waiting."""
         advice = _MADV_POPULATE_WRITE if self._writable else _MADV_POPULATE_READ
-        start, length = ctypes.c_void_p(self._address() + begin), ctypes.c_size_t(size_bytes)
-        if _libc.madvise(start, length, advice) == 0:
+        if _libc.madvise(self._address() + begin, size_bytes, advice) == 0:
             return
         if ctypes.get_errno() != errno.EINVAL:
             raise OSError(errno.ENOMEM, "not enough memory for all pages")
@@ -89,7 +89,7 @@ class SharedMapping:
         The mapping stays for as long as its file is held, so that the kernel's books (smaps: Shared, Pss) show
         an engine's pages as what they are, shared with the loader.
         """
-        if _libc.mprotect(ctypes.c_void_p(self._address()), self._size_bytes, mmap.PROT_READ) != 0:
+        if _libc.mprotect(self._address(), self._size_bytes, mmap.PROT_READ) != 0:
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def smaps(self) -> Smaps:

@@ -102,6 +102,22 @@ def test_pages_are_taken_as_far_as_asked(shm: Path) -> None:
     assert [0, 4 << 20, 8 << 20] == seen
 
 
+def test_files_of_more_than_2_gib_become_read_only(shm: Path) -> None:
+    """A size is no C int. Fault injection: turns red without mprotect's argtypes."""
+    size_bytes = (2 << 30) + 4096
+    with (shm / "large").open("w+b") as file:
+        file.truncate(size_bytes)
+        with SharedMapping(file.fileno(), size_bytes) as mapping:
+            mapping.make_read_only()
+            assert "r--s" == permissions_of(mapping)
+    (shm / "large").unlink()
+
+
+def permissions_of(mapping: SharedMapping) -> str:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{mapping._address():x}-"))
+
+
 @pytest.mark.parametrize("kind", [PlaceKind.TMPFS, PlaceKind.MEMFD])
 def test_pages_come_while_a_file_is_filled_where_its_room_is_certain(kind: PlaceKind, shm: Path) -> None:
     """Elsewhere touching them takes the room, so that is done before anything is read.
