@@ -19,6 +19,7 @@ from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.decoder_tensors import decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.layout import TensorSpec
+from services.common.errors import HalogenError
 from services.common.ids import ArtifactId
 from services.loader.conversion import convert
 from services.loader.safetensors_writer import write_safetensors
@@ -85,13 +86,16 @@ def source(folder: Path, shape: Shape, seed: int) -> Path:
 
 
 def artifact(store: Path, origin: Path) -> ArtifactId:
-    """The artifact of a source, in a store; converted if it is not there."""
+    """The artifact of a source, in a store; converted if it is not there, or no longer read."""
     id_file = origin.with_name(f"{origin.name}.id")
-    if not id_file.exists():
+    try:
+        ArtifactStore(store).open(artifact_id := ArtifactId(id_file.read_text()))
+    except (FileNotFoundError, HalogenError):
         making = store / ".making"
         shutil.rmtree(making, ignore_errors=True)
-        id_file.write_text(ArtifactStore(store).adopt(making, convert(origin, making)))
-    return ArtifactId(id_file.read_text())
+        artifact_id = ArtifactStore(store).adopt(making, convert(origin, making))
+        id_file.write_text(artifact_id)
+    return artifact_id
 
 
 def torch_file(path: Path, origin: Path) -> Path:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench import fio, page_cache
+from bench import fio
+from bench.cold import make_cold
 from bench.figure import Figure
 from bench.lone_loader import LoneLoader, lone_loader
 from bench.peak import Peak
@@ -64,7 +65,7 @@ class Reading:
         if obstacle or self.huge_pages is None:
             samples.skip(FIO, obstacle)
             return
-        page_cache.drop([self.weights])
+        make_cold(self.weights)
         seconds = await asyncio.to_thread(fio.read_s, self.weights, self.huge_pages)
         samples.add(FIO, Sample(seconds=seconds, read_bytes=self.weights.stat().st_size))
 
@@ -76,7 +77,7 @@ class Reading:
         path = self.safetensors if peer.is_safetensors else self.torch_file
         arguments = (name, str(path), "--threads", str(self.threads))
         async with program("bench.peers", *arguments, logs=self.logs) as running:
-            page_cache.drop([path])
+            make_cold(path)
             told = await running.ask("read")
         samples.add(name, _sample(told, told["peak_bytes"]))
 
@@ -104,7 +105,7 @@ class Reading:
         return program("bench.mapping_engine", loader.address, logs=self.logs)
 
     async def _cold(self, loader: LoneLoader, engine: Program) -> Sample:
-        page_cache.drop([self.weights])
+        make_cold(self.weights)
         peak = Peak.begin(loader.program.pid)
         told = await engine.ask(self.artifact_id)
         return _sample(told, peak.beyond_bytes, "huge pages" if told["huge_pages"] else "4 KiB pages")

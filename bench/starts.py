@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench import page_cache
+from bench.cold import make_cold
 from bench.figure import Figure
 from bench.huge_tmpfs import huge_tmpfs
 from bench.lone_loader import lone_loader
@@ -103,7 +103,7 @@ class Starter:
             lone_loader(model.store, self.place, self.threads, self.logs) as loader,
             program("bench.first_token", loader.address, logs=self.logs) as engine,
         ):
-            page_cache.drop([model.safetensors, model.weights])
+            make_cold(model.safetensors, model.weights)
             told = await engine.ask(path, what)
         starts.append(Start(told["loaded_s"], told["first_token_s"]))
         return int(told["token"])
@@ -120,7 +120,7 @@ class Starter:
             ):
                 for number in range(LOADS):
                     model = models[number % len(models)]
-                    page_cache.drop([model.weights])
+                    make_cold(model.weights)
                     seconds.append((await engine.ask(model.artifact_id))["seconds"])
         return _per_minute(60 / statistics.median(seconds[1:]))
 
