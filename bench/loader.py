@@ -149,7 +149,7 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5, help="of everything; medians count")
-    parser.add_argument("--threads", type=int, default=4, help="threads that read, for everybody")
+    parser.add_argument("--threads", type=int, default=8, help="threads that read, for everybody")
     parser.add_argument("--dir", type=Path, default=REPOSITORY / ".halogen", help="where its files are made")
     parser.add_argument(
         "--huge-pages", type=Path, metavar="DIR", help="a tmpfs mounted huge=always, if none can be"

@@ -58,7 +58,7 @@ class LoaderConfig(TrustConfig):
         description="most bytes of artifacts that came over HTTP; when absent, nine tenths of what they take and the "
         "disk has free",
     )
-    load_thread_num: int = Field(4, ge=1, le=64, description="4 MiB blocks read at a time")
+    load_thread_num: int = Field(8, ge=1, le=64, description="4 MiB blocks read at a time")
     read_mode: Literal["auto", "direct", "buffered", "mmap"] = Field(
         "auto",
         description="how weights are read: auto probes for direct reads and else takes buffered ones; mmap, never "
