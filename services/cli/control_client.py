@@ -13,7 +13,7 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1.control_pb2_grpc import ControlServiceStub
 from services.common.errors import Unavailable
 from services.common.rpc.client import connect
-from services.common.rpc.status import from_rpc_error
+from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
 
@@ -53,7 +53,9 @@ class ControlClient:
             async with asyncio.timeout(patience_s):
                 await self._channel.channel_ready()
         except TimeoutError:
-            raise Unavailable(f"nobody answers at {self._address} within {patience_s:g} s") from None
+            raise Unavailable(
+                f"nobody answers at {self._address} within {patience_s:g} s", reason=UNREACHABLE
+            ) from None
 
     async def register(
         self, request: pb.RegisterArtifactRequest

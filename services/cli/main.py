@@ -26,6 +26,7 @@ from services.cli import (
 )
 from services.cli import status as status_command
 from services.cli.console import CommandError, err, out
+from services.cli.convert_command import QuantPolicyOption
 from services.cli.home import Home
 from services.cli.options import (
     AddressOption,
@@ -44,8 +45,10 @@ from services.cli.options import (
     TopPOption,
 )
 from services.cli.traced import run_traced
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.load_format import LoadFormat
 from services.common.errors import HalogenError, Unavailable
+from services.common.rpc.status import UNREACHABLE
 
 app = typer.Typer(
     help="Serves language models over gRPC and replaces their weights while they serve.",
@@ -62,6 +65,7 @@ def start(
     detach: Annotated[bool, typer.Option("--detach", help="Return once it answers.")] = False,
     model_path: ModelPathOption = None,
     load_format: LoadFormatOption = LoadFormat.AUTO,
+    quant_policy: QuantPolicyOption = DEFAULTS.quant_policy,
     model: Annotated[
         str | None, typer.Option("--model", help="Its name; the directory's by default.")
     ] = None,
@@ -69,7 +73,8 @@ def start(
 ) -> None:
     """Serve a model on this machine: etcd, loader, engine, scheduler and gateway."""
     place = Home.find(home)
-    plan = up.prepare(place, model, model_path, load_format)
+    options = ConversionOptions(quant_policy=quant_policy)
+    plan = up.prepare(place, model, model_path, load_format, options)
     if up.greet_running(place, plan):
         return
     if detach:
@@ -190,7 +195,7 @@ def run() -> None:
     except CommandError as failure:
         _fail(str(failure))
     except Unavailable as failure:
-        if failure.reason != Unavailable.default_reason:  # a gateway said so
+        if failure.reason != UNREACHABLE:  # somebody said so
             _fail(failure.message)
         _fail(f"no gateway answers; start one with: halogen up, or give its --address ({failure.message})")
     except HalogenError as failure:

@@ -19,6 +19,7 @@ from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.run_state import Addresses
 from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.completion import Completion
 
@@ -39,7 +40,13 @@ class Plan(NamedTuple):
     artifact: Path
 
 
-def prepare(home: Home, model: str | None, source: Path | None, load_format: LoadFormat) -> Plan:
+def prepare(
+    home: Home,
+    model: str | None,
+    source: Path | None,
+    load_format: LoadFormat,
+    options: ConversionOptions = DEFAULTS,
+) -> Plan:
     """Makes ready what shall be served: the demo model, or `source`.
 
     Args:
@@ -47,6 +54,7 @@ def prepare(home: Home, model: str | None, source: Path | None, load_format: Loa
         model: The name to serve `source` under; None for that of its directory.
         source: A Hugging Face directory, a GGUF file or an artifact.
         load_format: What `source` must be.
+        options: How it is converted.
 
     Raises:
         CommandError: Something is missing; the line says what to do.
@@ -64,7 +72,7 @@ def prepare(home: Home, model: str | None, source: Path | None, load_format: Loa
         return Plan(name, source)
     artifact = home.models / name
     with byte_progress() as progress:
-        convert.to_artifact(source, artifact, progress)
+        convert.to_artifact(source, artifact, progress, options)
     return Plan(name, artifact)
 
 

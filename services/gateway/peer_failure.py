@@ -7,8 +7,9 @@ from typing import Final
 import grpc
 
 from services.common.errors import Cancelled, HalogenError, InternalError, Unavailable
-from services.common.rpc.status import from_rpc_error
+from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
+PEER_GONE: Final = "PEER_GONE"  # the reason where the peer had no say in it
 _RETRY_AFTER_S: Final = 1.0
 
 
@@ -24,11 +25,13 @@ def peer_failure(failure: grpc.aio.AioRpcError, peer: str) -> HalogenError:
     """
     error = from_rpc_error(failure)
     if isinstance(error, Cancelled):
-        return Unavailable(f"{peer} is ending; try again", retry_after_s=_RETRY_AFTER_S)
-    if error.reason != error.default_reason:  # the peer's own words
-        return error
-    if isinstance(error, Unavailable):
-        return Unavailable(f"{peer} does not answer; try again", retry_after_s=_RETRY_AFTER_S)
-    if isinstance(error, InternalError):
+        return _gone(f"{peer} is ending; try again")
+    if error.reason == UNREACHABLE:
+        return _gone(f"{peer} does not answer; try again")
+    if isinstance(error, InternalError) and error.reason == InternalError.default_reason:
         return InternalError(f"{peer} failed in this call; its log has the details")
     return error
+
+
+def _gone(message: str) -> Unavailable:
+    return Unavailable(message, reason=PEER_GONE, retry_after_s=_RETRY_AFTER_S)

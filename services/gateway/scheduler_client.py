@@ -16,14 +16,14 @@ from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.rpc.client import ChannelPool
 from services.common.ticket import Ticket
 from services.gateway.leader import Leader, Leaders
-from services.gateway.peer_failure import peer_failure
+from services.gateway.peer_failure import PEER_GONE, peer_failure
 from services.gateway.ports import Grant, TokenRequest
 
 PATIENCE_S: Final = 2.0  # with a scheduler that is gone and no other in sight
 _RETRY_AFTER_S: Final = 0.5
 _PEER: Final = "the scheduler"
 # What a scheduler says, or its connection, when the next one should be asked.
-_ENDED: Final = frozenset({"NOT_LEADER", "STOPPING", Unavailable.default_reason})
+_ENDED: Final = frozenset({"NOT_LEADER", "STOPPING", PEER_GONE})
 
 
 class SchedulerClient:

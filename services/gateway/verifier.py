@@ -8,18 +8,27 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 import grpc
+import structlog
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common.errors import Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
-from services.common.rpc.status import from_rpc_error
 from services.gateway.artifacts import Verified
 from services.gateway.loaders import Loaders
+from services.gateway.peer_failure import PEER_GONE, peer_failure
 
 _CONNECT_S: Final = 2.0
 _PATIENCE_S: Final = 15.0  # for a loader that is just starting
+_TRIES: Final = 3  # an artifact may be what they die of
+_ENDED: Final = frozenset({"STOPPING", PEER_GONE})
+
+log = structlog.get_logger()
+
+
+class _LoaderGone(Exception):
+    """It ended before it had verified everything."""
 
 
 class LoaderVerifier:
@@ -30,7 +39,30 @@ class LoaderVerifier:
         self._loaders = loaders
 
     async def verify(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
-        """Yields the progress until every byte is verified; raises CorruptData when one is wrong."""
+        """Yields the progress until every byte is verified.
+
+        A loader that dies meanwhile is followed by the next that answers, perhaps the same, started again.
+
+        Raises:
+            CorruptData: A byte is wrong.
+            Unavailable: No loader answers, or one after the other died of it.
+            HalogenError: What the loader says.
+        """
+        for attempt in range(1, _TRIES + 1):
+            try:
+                async with contextlib.aclosing(self._ask(artifact_id)) as steps:
+                    async for step in steps:
+                        yield step
+            except _LoaderGone as gone:
+                log.warning("loader_gone", artifact_id=artifact_id, attempt=attempt, error=str(gone))
+            else:
+                return
+        raise Unavailable(
+            f"{_TRIES} loaders in turn ended while they verified the artifact; see their logs, then publish again",
+            reason="LOADER_GONE",
+        )
+
+    async def _ask(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
         stub = LoaderServiceStub(self._channels.get(await self._first_ready()))
         call = stub.PrepareArtifact(pb.PrepareArtifactRequest(artifact_id=artifact_id))
         try:
@@ -38,7 +70,10 @@ class LoaderVerifier:
                 if message.HasField("progress"):
                     yield Verified(message.progress.done_bytes, message.progress.total_bytes)
         except grpc.aio.AioRpcError as failure:
-            raise from_rpc_error(failure) from failure
+            error = peer_failure(failure, "the loader")
+            if isinstance(error, Unavailable) and error.reason in _ENDED:
+                raise _LoaderGone(error.message) from failure
+            raise error from failure
         finally:
             call.cancel()
 

@@ -21,6 +21,7 @@ from services.loader.place import Holding
 from services.loader.residents import Prepared
 
 R = TypeVar("R")
+Foresee = Callable[[StoredArtifact], Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -68,7 +69,11 @@ class Arrivals:
         self._admit = admit
 
     async def use(
-        self, artifact_id: ArtifactId, listener: Listener, work: Callable[[Verified], Awaitable[R]]
+        self,
+        artifact_id: ArtifactId,
+        listener: Listener,
+        work: Callable[[Verified], Awaitable[R]],
+        foresee: Foresee,
     ) -> R:
         """What `work` makes of the artifact, whose files stay meanwhile; done once more if a copy of one was spoilt here.
 
@@ -76,23 +81,29 @@ class Arrivals:
             artifact_id: Which.
             listener: Hears of the bytes that are to be brought, and of those that are to be verified.
             work: Verifies the weights' data.
+            foresee: Raises, before anything but the manifest is brought, what would end the work later.
 
         Raises:
             HalogenError: As `Artifacts` and `work` say, or a file is not what the manifest names.
         """
         try:
-            return await self._use(artifact_id, listener, work)
+            return await self._use(artifact_id, listener, work, foresee)
         except CorruptData as fault:
             if not await self._artifacts.mend(artifact_id, fault):
                 raise
             log.warning("cached_file_forgotten", artifact_id=artifact_id, error=str(fault))
-        return await self._use(artifact_id, listener, work)
+        return await self._use(artifact_id, listener, work, foresee)
 
     async def _use(
-        self, artifact_id: ArtifactId, listener: Listener, work: Callable[[Verified], Awaitable[R]]
+        self,
+        artifact_id: ArtifactId,
+        listener: Listener,
+        work: Callable[[Verified], Awaitable[R]],
+        foresee: Foresee,
     ) -> R:
         async with self._artifacts.opened(artifact_id) as stored:
             await asyncio.to_thread(self._admit, stored)
+            await foresee(stored)
             manifest = stored.manifest
             listener.expect(manifest.total_bytes)
             for file in (*manifest.small_files, manifest.weights):  # what is soon refused comes first

@@ -42,12 +42,16 @@ class ArtifactCache:
         return bound_bytes(self._asked_bytes, self.directory.used_bytes, self.directory.free_bytes)
 
     def sweep(self) -> None:
-        """Removes what dead loaders left and nobody will go on with."""
+        """Removes what dead loaders left and nobody will go on with, and what is over the bound by now."""
         for path in self.directory.turn_paths:
             with turn_if_free(path):  # its end takes the pipe away
                 pass
         for name in self.directory.sweep(time.time() - PARTIAL_KEEP_S):
             log.info("cache_leftover_swept", file=name)
+        try:
+            self.directory.trim(self._choose)
+        except Overloaded as full:
+            log.warning("cache_over_its_bound", error=full.message)
         log.info("cache_opened", used_bytes=self.directory.used_bytes, most_bytes=self.most_bytes)
 
     def reserve(self, file: ManifestFile) -> PartialFile:

@@ -53,6 +53,10 @@ class Commons:
                 return file_holding(kind, held)
         return None
 
+    def has(self, name: str) -> bool:
+        """Whether the file of that name is there or on its way, as far as can be told without the turn."""
+        return any(directory.has(name) for _, directory in self._directories())
+
     def drop(self, name: str) -> None:
         """Gives up a claim that came to nothing; no error if there is none."""
         if claimed := self._claims.pop(name, None):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from services.common.checkpoint.artifact_directory import check_directory
 from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.durable import publish_directory
 from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest
@@ -79,6 +80,7 @@ class Destination(NamedTuple):
             return False
         try:
             present: str = read_manifest(self.path).id
+            check_directory(self.path, manifest)
         except HalogenError as fault:
             present = fault.message
         if present != manifest.id:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.common.telemetry.tracing import span
@@ -71,7 +72,14 @@ class Loads:
             Overloaded: There is no room for it.
             Unavailable: The store is not there.
         """
-        return await self.arrivals.use(artifact_id, flight, lambda verified: self._load(verified, flight))
+        return await self.arrivals.use(
+            artifact_id, flight, lambda verified: self._load(verified, flight), self._foresee
+        )
+
+    async def _foresee(self, stored: StoredArtifact) -> None:
+        """Refuses what memory would be short for; what lies there already, and what stays on the disk, takes none."""
+        if self._reading.asked is not ReadMode.MMAP and not self._commons.has(stored.manifest.id):
+            await self._room.check_memory(stored.manifest.weights.size_bytes)
 
     async def _load(self, verified: Verified, flight: Flight[Any]) -> Prepared:
         if self._reading.asked is ReadMode.MMAP:

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.rank_file import RankFile
 from services.common.checkpoint.verified_artifact import decode_header
@@ -71,7 +72,7 @@ class RankLoads:
                 reason="READ_MODE",
             )
         return await self._loads.arrivals.use(
-            artifact_id, flight, lambda verified: self._load(verified, size, ranks, flight)
+            artifact_id, flight, lambda verified: self._load(verified, size, ranks, flight), _unforeseen
         )
 
     async def _load(
@@ -201,3 +202,7 @@ def _let_go(made: Mapping[int, RankMade]) -> None:
 def _release(made: Mapping[int, RankMade]) -> None:
     for one in made.values():
         one.holding.release()
+
+
+async def _unforeseen(_stored: StoredArtifact) -> None:
+    """How much the ranks' files take is known from the header alone, which is brought with the rest."""

@@ -63,7 +63,7 @@ class SharedDirectory:
 
     def create(self, name: str) -> UnfinishedFile:
         """A file on its way to `name`, in place of what a killed loader had begun; needs the turn."""
-        path = self.path / f".{name}.writing"
+        path = self._unfinished(name)
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try_lock(descriptor, LockKind.SHARED)
@@ -79,6 +79,13 @@ class SharedDirectory:
             return HeldFile(self, name, descriptor)
         os.close(descriptor)
         return None
+
+    def has(self, name: str) -> bool:
+        """Whether the file of that name is there or on its way, as far as can be told without the turn."""
+        return (self.path / name).exists() or self._unfinished(name).exists()
+
+    def _unfinished(self, name: str) -> Path:
+        return self.path / f".{name}.writing"
 
     def finished(self) -> list[str]:
         """Names of finished files, those let go of longest ago first."""

@@ -134,6 +134,12 @@ class CacheDirectory:
                 raise
             return partial
 
+    def trim(self, choose: Choose) -> None:
+        """Removes what `choose` says has to go for no bytes more."""
+        with self._locked():
+            for entry in choose(self._entries(), 0):
+                self._remove(entry)
+
     def publish(self, partial: PartialFile, stored: StoredArtifact, file: ManifestFile) -> None:
         """Gives a file that was filled and verified its name, after all of it is on the disk."""
         partial.finish()

@@ -19,6 +19,7 @@ from services.common.rpc.in_flight import Call, InFlight
 from services.common.rpc.server_span import server_span, set_status
 
 DOMAIN: Final = "halogen"
+UNREACHABLE: Final = "UNREACHABLE"  # the reason where no peer said anything
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
 _MAX_MESSAGE: Final = (
     1024  # characters; trailing metadata is bounded by the peers, and callers' words can be long
@@ -82,18 +83,18 @@ def from_rpc_error(failure: grpc.aio.AioRpcError) -> errors.HalogenError:
     message = failure.details() or failure.code().name
     metadata = dict(failure.trailing_metadata() or ())
     info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-    retry_after_s: float | None = None
+    reason, retry_after_s = "", None
     if raw := metadata.get(_DETAILS_KEY):
         for detail in status_pb2.Status.FromString(raw if isinstance(raw, bytes) else raw.encode()).details:
             if detail.Unpack(info):
-                continue
-            if detail.Unpack(retry):
+                reason = info.reason
+            elif detail.Unpack(retry):
                 retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
     elif kind is errors.Unavailable:
-        retry_after_s = 1.0  # the transport's own: the peer is starting or gone
+        reason, retry_after_s = UNREACHABLE, 1.0  # the transport's own: the peer is starting or gone
     elif kind is errors.DeadlinePassed:  # the same: its words are about streams
         message = "the time that was given for it is over; give it more, or ask when there is less to do"
-    return kind(message, reason=info.reason or None, metadata=info.metadata, retry_after_s=retry_after_s)
+    return kind(message, reason=reason or None, metadata=info.metadata, retry_after_s=retry_after_s)
 
 
 def _seen(failure: Exception, method: str) -> errors.HalogenError:

@@ -19,6 +19,7 @@ from services.common.errors import (
     Unavailable,
 )
 from services.common.ids import ArtifactId
+from services.common.memory_guard import UNGUARDED, Bound, MemoryGuard
 from services.loader.artifacts import Artifacts
 from services.loader.directory_place import DirectoryPlace
 from services.loader.metrics import LoaderMetrics
@@ -302,10 +303,51 @@ async def test_many_who_want_one_artifact_fetch_it_once(
     assert 1 == len(server.asked_for(TOKENIZER))
 
 
-def preparing(artifacts: Artifacts, shm: Path) -> Preparations:
+async def test_memory_that_would_be_short_is_told_before_a_download(
+    server: StoreServer, stored: StoredArtifact, shm: Path, cache_dir: Path
+) -> None:
+    """The manifest says how large the weights are: nothing else is fetched, and nobody is evicted for it.
+
+    Fault injection: Loads.load gives Arrivals nothing to foresee.
+    """
+    weights = stored.manifest.weights
+    guard = MemoryGuard(0.85, lambda: [Bound("the control group", weights.size_bytes, 0)])
+    async with (
+        open_cached(server.url, cache_dir) as artifacts,
+        preparing(artifacts, shm, guard) as preparations,
+    ):
+        with pytest.raises(Overloaded, match=f"needs {weights.size_bytes} ") as refused:
+            await prepare(preparations, stored.manifest.id)
+    assert "MEMORY_GUARD" == refused.value.reason
+    assert {MANIFEST} == {each.name for each in server.asked}
+
+
+async def test_a_cache_over_its_bound_is_cut_down_at_the_start(
+    tmp_path: Path, store: ArtifactStore, server: StoreServer, cache_dir: Path
+) -> None:
+    """A bound that was lowered holds at once, not at the next download; what is pinned stays.
+
+    Fault injection: ArtifactCache.sweep trims nothing.
+    """
+    made = [make_tiny_artifact(tmp_path, seed=seed) for seed in range(3)]
+    for directory, _ in made:
+        store.put(directory)
+    a, b, c = (manifest.id for _, manifest in made)
+    cache = CacheDirectory.of(cache_dir)
+    async with open_cached(server.url, cache_dir) as artifacts:
+        for each in (a, b, c):
+            await bring_all(artifacts, each)
+    cache.pin(a)
+    async with open_cached(server.url, cache_dir, max_bytes=cache.used_bytes - 1):
+        assert {a, c} == {entry.name for entry in cache.entries()}
+
+
+def preparing(artifacts: Artifacts, shm: Path, guard: MemoryGuard = UNGUARDED) -> Preparations:
     place = DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
     metrics = LoaderMetrics(CollectorRegistry())
-    return Preparations(artifacts, [place], reading=Reading(threads=1), keep_s=60, metrics=metrics)
+    return Preparations(
+        artifacts, [place], reading=Reading(threads=1), keep_s=60, metrics=metrics, guard=guard
+    )
 
 
 async def prepare(preparations: Preparations, artifact_id: ArtifactId) -> Prepared:

@@ -281,6 +281,18 @@ def test_converting_twice_is_converting_once(tmp_path: Path) -> None:
     assert {"one", "two", "artifact"} == {path.name for path in tmp_path.iterdir()}
 
 
+def test_an_artifact_that_something_was_done_to_is_not_the_same(tmp_path: Path) -> None:
+    """Who converts again may trust what is there: a foreign file in it, which no store takes, is said.
+
+    Fault injection: Destination._holds looks at the manifest alone.
+    """
+    source = write_tiny_checkpoint(tmp_path / "source")
+    convert(source, tmp_path / "artifact")
+    (tmp_path / "artifact/notes.txt").write_text("precious")
+    with pytest.raises(AlreadyExists, match=r"notes\.txt.*give another OUT"):
+        convert(source, tmp_path / "artifact")
+
+
 def test_a_destination_in_use_is_left_alone(tmp_path: Path) -> None:
     """Neither a file nor a directory with other things in it is touched; an empty directory is taken."""
     source = write_tiny_checkpoint(tmp_path / "source")
