@@ -28,6 +28,7 @@ T = TypeVar("T")
 QUESTION: Final = "What is the capital of France?"
 BEGINNING: Final = "Once upon a time"
 START_S: Final = 120.0
+_LAST_WORDS_S: Final = 2.0  # for a failure to be told after the work that died of it
 PATIENT_TRIES: Final = 1_000  # until START_S is over: what stood before a restart may be loading again
 STOP_S: Final = 6 * PATIENCE_S
 _PR_SET_PDEATHSIG: Final = 1
@@ -146,12 +147,20 @@ def stop_signal() -> asyncio.Event:
 async def unless(
     asked: asyncio.Event, failure: Coroutine[Any, Any, None], work: Coroutine[Any, Any, None]
 ) -> None:
-    """Does `work` to its end, unless a stop is asked for or `failure` raises first."""
-    tasks = [asyncio.ensure_future(one) for one in (asked.wait(), failure, work)]
+    """Does `work` to its end, unless a stop is asked for or `failure` raises first.
+
+    Work that fails may do so because the system ends for that failure: then the failure is what is raised.
+    """
+    tasks = asked_for, failing, working = [
+        asyncio.ensure_future(one) for one in (asked.wait(), failure, work)
+    ]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if working.done() and working.exception() and not asked_for.done():
+            await asyncio.wait([failing], timeout=_LAST_WORDS_S)
+        for task in tasks:
+            if task.done():
+                task.result()
     finally:
         for task in tasks:
             task.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import BinaryIO, Final
 
 from aiofiles.threadpool import wrap
 
@@ -15,6 +15,7 @@ from services.common.checkpoint.verified_artifact import verify_small
 from services.common.errors import InvalidRequest, NotFound
 from services.common.ids import ArtifactId
 from services.loader.artifacts import NOBODY, Artifacts
+from services.loader.stoppable import run_stoppable
 
 CHUNK_BYTES: Final = 1 << 20
 
@@ -49,12 +50,16 @@ async def _read(artifacts: Artifacts, stored: StoredArtifact, path: str) -> byte
 
 
 async def _read_verified(stored: StoredArtifact, file: ManifestFile) -> bytes:
-    opened = wrap(await asyncio.to_thread(stored.open, file))
+    opened = wrap(await run_stoppable(lambda _stop: stored.open(file), _close))
     try:
         content = await opened.read(file.size_bytes + 1)
     finally:
         await asyncio.shield(opened.close())
     return await asyncio.to_thread(verify_small, content, file)
+
+
+def _close(opened: BinaryIO) -> None:
+    opened.close()
 
 
 def _named(manifest: Manifest, path: str) -> ManifestFile:
