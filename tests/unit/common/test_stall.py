@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from services.common.stall import StallTimer
 
 
@@ -31,17 +33,29 @@ async def test_no_progress_is_noticed() -> None:
     timer.close()
 
 
-async def test_progress_and_rest_are_no_stalls() -> None:
-    """What moves is left alone, and nothing under way cannot stall."""
-    stalls = Stalls()
-    moving, resting, silent = StallTimer(0.05, stalls), StallTimer(0.05, stalls), Stalls()
-    clock = StallTimer(0.3, silent)
-    clock.progress()
-    resting.progress()
-    resting.rest()
-    while not silent.seen:
-        moving.progress()
-        await asyncio.sleep(0.005)
-    assert 0 == stalls.seen
-    for timer in (moving, resting, clock):
-        timer.close()
+async def test_progress_and_rest_are_no_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What moves is left alone until it stops, and nothing under way cannot stall; by a clock that the test moves.
+
+    Fault injection: turns red when StallTimer._look calls back without a look at the clock.
+    """
+    stalls, now_s = Stalls(), [0.0]
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.get_running_loop(), "time", lambda: now_s[0])
+        moving, resting = StallTimer(1.0, stalls), StallTimer(1.0, stalls)
+        resting.progress()
+        resting.rest()
+        for _ in range(20):
+            moving.progress()
+            await passed(now_s, 0.5)
+        assert 0 == stalls.seen
+        await passed(now_s, 1.0)
+        assert 1 == stalls.seen
+        for timer in (moving, resting):
+            timer.close()
+
+
+async def passed(now_s: list[float], seconds: float) -> None:
+    """Time goes by, and the loop has called what was due."""
+    now_s[0] += seconds
+    for _ in range(3):
+        await asyncio.sleep(0)

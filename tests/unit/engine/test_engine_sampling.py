@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis.extra.numpy import arrays
 
 from services.common.errors import InternalError
@@ -20,7 +20,9 @@ def sampling(**changes: float) -> Sampling:
 
 
 def kept(logits: Floats, rules: Sampling) -> set[int]:
-    """What top_k and then top_p keep, by the definition: sorted, cut, cut again."""
+    """What top_k and then top_p keep, by the definition: sorted, cut, cut again; of one only, the greatest logit."""
+    if rules.top_k == 1:
+        return {int(logits.argmax())}
     weights = np.exp((logits - logits.max()) / np.float32(rules.temperature)).astype(np.float64)
     order = np.argsort(-weights, kind="stable")[: rules.top_k or len(weights)]
     mass = weights[order].cumsum()
@@ -40,6 +42,7 @@ def test_logits_that_are_not_finite_are_a_fault(broken: float) -> None:
 
 
 @given(LOGITS, st.integers(0, 2**64 - 1), st.integers(1, 8192), st.integers(0, 50), st.floats(0.01, 1))
+@example(np.array([0, 6.8e-34], np.float32), 0, 1, 1, 1.0)  # logits that differ, of one weight
 @settings(deadline=None)
 def test_only_what_top_k_and_top_p_keep_is_chosen(
     logits: Floats, seed: int, position: int, top_k: int, top_p: float
