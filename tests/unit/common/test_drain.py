@@ -211,11 +211,11 @@ async def test_s_f4_a_reader_that_takes_nothing_is_given_up() -> None:
 
 async def test_a_reader_that_is_slow_but_reads_is_kept() -> None:
     """Patience begins anew with everything that it takes."""
-    async with Served(slow_reader_s=0.5) as served:
+    async with Served(slow_reader_s=2.0) as served:
         flood = served.stream("Flood")
         for _ in range(40):
             await flood.read()
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.06)
         assert not served.work.left.is_set()
         flood.cancel()
         await served.work.left.wait()
