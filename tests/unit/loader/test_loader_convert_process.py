@@ -104,7 +104,7 @@ def check_whole(artifact: Path) -> None:
     verify_weights(stored)
 
 
-KILLS = int(os.environ.get("HALOGEN_CONVERTER_KILLS", "20"))
+KILLS = int(os.environ.get("HALOGEN_CONVERTER_KILLS", "10"))
 
 
 def test_two_build_hosts_give_one_artifact_id(tmp_path: Path) -> None:

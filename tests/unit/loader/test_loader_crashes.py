@@ -31,7 +31,7 @@ from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
 from tests.unit.loader.children import BLOCK, ChildLoader, child_loader
 from tests.unit.loader.disk import flip
 
-KILLS: Final = int(os.environ.get("HALOGEN_LOADER_KILLS", "10"))
+KILLS: Final = int(os.environ.get("HALOGEN_LOADER_KILLS", "6"))
 MODEL: Final = ModelName("m")
 NAMED: Final = "services.loader.shared_mapping:SharedMapping:make_read_only"
 AT_ANY_TIME: Final = ""
