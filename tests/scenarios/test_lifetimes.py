@@ -145,7 +145,10 @@ async def test_s_a4_an_id_that_was_aborted_in_the_queue_can_be_used_again(
 
 
 async def test_s_a5_an_empty_id_aborts_nobody(start: Start, long_context: Path) -> None:
-    """INVALID_ARGUMENT, and the five that run go on to their ends."""
+    """INVALID_ARGUMENT, and the five that run go on to their ends.
+
+    Fault injection: turns red when Running.abort takes an empty id.
+    """
     system: Cluster = await start("in_process")
     await system.publish("long", long_context)
     async with system.client() as client, asyncio.TaskGroup() as group:
@@ -182,7 +185,10 @@ async def test_s_a7_an_abort_from_elsewhere_ends_the_stream(
 async def test_s_g2_an_id_in_use_is_refused_and_harms_nobody(
     start: Start, driver: str, long_context: Path
 ) -> None:
-    """ALREADY_EXISTS to the second; the first gets all of its tokens."""
+    """ALREADY_EXISTS to the second; the first gets all of its tokens.
+
+    Fault injection: turns red when Running.admit takes an id that is in use.
+    """
     system: Cluster = await start(driver)
     await system.publish("long", long_context)
     async with system.client() as client, asyncio.TaskGroup() as group:
