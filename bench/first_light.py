@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM
 
+from bench.figure import Figure, write_figures
 from services.cli import demo, publish
 from services.cli.control_client import Order
 from services.cli.home import Home
@@ -146,7 +146,7 @@ def show(workload: Workload, rounds: list[Round]) -> float:
     return ratio
 
 
-async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace) -> list[dict[str, Any]]:
+async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace) -> list[Figure]:
     flags = {"engine": ["--threads", str(options.threads)]}
     with reserved_addresses() as addresses:
         async with Stack(home, addresses, print, flags), Client(addresses.gateway) as client:
@@ -158,11 +158,11 @@ async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace
             return [await figure(client, theirs, workload, options.rounds) for workload in workloads()]
 
 
-async def figure(client: Client, theirs: Theirs, workload: Workload, rounds: int) -> dict[str, Any]:
+async def figure(client: Client, theirs: Theirs, workload: Workload, rounds: int) -> Figure:
     """The ratio of one workload, its first round only to warm both."""
     await one_round(client, theirs, workload)
     ratio = show(workload, [await one_round(client, theirs, workload) for _ in range(rounds)])
-    return {"name": workload.name, "value": ratio, "unit": "x", "goal": workload.goal, "better": "higher"}
+    return Figure(name=workload.name, value=ratio, unit="x", goal=workload.goal)
 
 
 def main() -> None:
@@ -182,7 +182,7 @@ def main() -> None:
         home.make()
         figures = asyncio.run(measure(home, model, options))
     if options.json:
-        options.json.write_text(json.dumps({"figures": figures}, indent=2) + "\n")
+        write_figures(options.json, figures)
 
 
 if __name__ == "__main__":
