@@ -1,85 +1,71 @@
-"""`halogen inspect` and `halogen diff`: what an artifact holds, and in what two differ; no byte of weights is read."""
+"""`halogen inspect` and `halogen diff`: what a sound artifact holds, and in what two of them differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from services.cli import qualify
-from services.cli.console import CommandError, out
-from services.cli.options import AddressOption, JsonOption
+from services.cli import qualification_text, qualify
+from services.cli.console import out
+from services.cli.inspected import Inspected
+from services.cli.options import JsonOption
 from services.common.checkpoint.artifact_diff import ABSENT, Difference, differences
-from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
 from services.common.checkpoint.digest import BLOCK_BYTES
 from services.common.checkpoint.graph_hash import topology_digest
 from services.common.checkpoint.header import REVISION, VERSION, Header
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.requirements import Requirements
-from services.common.checkpoint.signatures import SIGNATURES_NAME, Signature, Signatures
+from services.common.checkpoint.signatures import Signature
 from services.common.checkpoint.tensor_table import encode_entry
-from services.common.checkpoint.verified_artifact import decode_header, read_header
 
 _DIFFERENT: Final = 1
+_WIDTH: Final = 100  # columns, for what people wrote
 
 ArtifactArgument = Annotated[
     Path, typer.Argument(help="An artifact directory, or its model.halogen.", show_default=False)
 ]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="Leave the blocks of the weights unread; all else is checked.")
+]
+RecordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="HALOGEN_ADDRESS",
+        help="A gateway's host:port; what is on record of it there is printed, too.",
+    ),
+]
 
 
-class Inspected(NamedTuple):
-    """A weight file's header, and the artifact around it, with who signed it, if there is one."""
-
-    header: Header
-    manifest: Manifest | None
-    signatures: tuple[Signature, ...] = ()
-
-    @classmethod
-    def open(cls, path: Path) -> Inspected:
-        """Raises CommandError where there is nothing, HalogenError where it is not what it should be."""
-        if path.is_dir():
-            stored = StoredArtifact(path, read_manifest(path))
-            return cls(read_header(stored), stored.manifest, _signatures(stored))
-        if not path.is_file():
-            raise CommandError(f"{path}: no such file or directory; give an artifact: halogen inspect DIR")
-        with path.open("rb") as weights:
-            return cls(decode_header(weights), None)
-
-
-def _signatures(stored: StoredArtifact) -> tuple[Signature, ...]:
-    try:
-        return Signatures.decode(stored.signatures).entries
-    except ValueError as fault:
-        raise CommandError(f"{SIGNATURES_NAME} cannot be read: {fault}; remove it and sign again") from None
-
-
-def inspect(artifact: ArtifactArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+def inspect(
+    artifact: ArtifactArgument,
+    quick: QuickOption = False,
+    address: RecordsOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print all that an artifact says of itself: files, requirements, architecture, graph hash, tensors.
 
-    With a gateway's address, also what is on record of it there.
+    Status 1 and what is wrong if it is damaged.
     """
-    inspected = Inspected.open(artifact)
+    inspected = Inspected.open(artifact, quick=quick)
     described = _describe(inspected)
     if address and inspected.manifest:
         described["qualifications"] = qualify.on_record(address, inspected.manifest.id)
     if as_json:
         out.print_json(data=described)
-        return
-    for title in ("artifact", "requires", "weights", "architecture", "graph"):
-        if title in described:
-            _print_facts(title, described[title])
-    if inspected.manifest:
-        _print_rows("signatures", described["signatures"])
-        _print_rows("qualifications", described.get("qualifications", []))
-        _print_rows("files", described["files"])
-    _print_rows("tensors", described["tensors"])
+    else:
+        _print(described)
 
 
-def diff(one: ArtifactArgument, other: ArtifactArgument, as_json: JsonOption = False) -> None:
-    """Say in which part and factor two artifacts differ; status 1 if they do."""
-    sides = Inspected.open(one), Inspected.open(other)
+def diff(
+    one: ArtifactArgument, other: ArtifactArgument, quick: QuickOption = False, as_json: JsonOption = False
+) -> None:
+    """Say in which part and factor two artifacts differ; status 1 if they do, or if one is damaged."""
+    sides = Inspected.open(one, quick=quick), Inspected.open(other, quick=quick)
     found = [*differences(sides[0].header, sides[1].header), *_manifest_differences(*sides)]
     if as_json:
         out.print_json(data=[difference._asdict() for difference in found])
@@ -162,8 +148,26 @@ def _unequal(part: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> l
     ]
 
 
-def _print_facts(title: str, facts: dict[str, Any]) -> None:
-    _print_columns(title, [[name, str(value)] for name, value in facts.items()])
+def _print(described: Mapping[str, Any]) -> None:
+    for title in ("artifact", "requires", "weights", "architecture", "graph"):
+        if title in described:
+            _print_facts(title, described[title].items())
+    _print_rows("signatures", described.get("signatures", []))
+    for qualification in described.get("qualifications", []):
+        _print_facts("qualification", qualification_text.facts(qualification))
+    for title in ("files", "tensors"):
+        _print_rows(title, described.get(title, []))
+
+
+def _print_facts(title: str, facts: Iterable[tuple[str, Any]]) -> None:
+    """A fact a line; a value that is too long for it goes on below."""
+    texts = [(name, str(value)) for name, value in facts]
+    room = _WIDTH - max(len(f"  {name}  ") for name, _ in texts)
+    rows = []
+    for name, value in texts:
+        first, *more = textwrap.wrap(value, room) or [""]
+        rows += [[name, first], *(["", part] for part in more)]
+    _print_columns(title, rows)
 
 
 def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:

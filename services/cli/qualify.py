@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from google.protobuf.json_format import MessageToDict
 
 from halogen.v1 import control_pb2 as pb
 from services.cli import asked_gateway
 from services.cli.console import CommandError, out
 from services.cli.control_client import ControlClient
+from services.cli.id_prefix import completed
 from services.cli.options import (
     AddressOption,
     HomeOption,
@@ -22,34 +22,46 @@ from services.cli.options import (
     PublishedCohortOption,
     WhoOption,
 )
+from services.cli.qualification_text import fields, line
 from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.manifest import MANIFEST_NAME
 from services.common.ids import ARTIFACT_ID_PATTERN
 
 _ANSWER_S: Final = 10.0
 
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A model (what its cohort shall serve), an artifact's id or its beginning, or its directory."
+    ),
+]
+WhyNeededOption = Annotated[str, typer.Option("--why", help="For the record.")]
+ApproveOption = Annotated[
+    bool | None,
+    typer.Option("--approve/--withdraw", help="Approve it on that build, or approve it no more."),
+]
+AccuracyOption = Annotated[
+    float | None, typer.Option("--accuracy", min=0, max=1, help="Share of right answers on the data set.")
+]
+GitCommitOption = Annotated[
+    str, typer.Option("--git-commit", help="What it was trained from: 7 to 64 hexadecimal digits.")
+]
+DataSetOption = Annotated[str, typer.Option("--data-set", help="What the accuracy was measured on.")]
+BuildOption = Annotated[
+    str,
+    typer.Option("--build", help="The build's root or its beginning; may be left out while there is one."),
+]
+
 
 def qualify(
-    target: Annotated[
-        str, typer.Argument(help="A model (what its cohort shall serve), an artifact's id, or its directory.")
-    ],
+    target: TargetArgument,
     *,
-    why: Annotated[str, typer.Option("--why", help="For the record.")],
-    approve: Annotated[
-        bool | None,
-        typer.Option("--approve/--withdraw", help="Approve it on that build, or approve it no more."),
-    ] = None,
-    accuracy: Annotated[
-        float | None, typer.Option("--accuracy", min=0, max=1, help="Share of right answers on the data set.")
-    ] = None,
-    git_commit: Annotated[str, typer.Option("--git-commit", help="What it was trained from.")] = "",
-    data_set: Annotated[str, typer.Option("--data-set", help="What the accuracy was measured on.")] = "",
-    build: Annotated[
-        str,
-        typer.Option(
-            "--build", help="The build's root or its beginning; may be left out while there is one."
-        ),
-    ] = "",
+    why: WhyNeededOption,
+    approve: ApproveOption = None,
+    accuracy: AccuracyOption = None,
+    git_commit: GitCommitOption = "",
+    data_set: DataSetOption = "",
+    build: BuildOption = "",
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
     address: AddressOption = None,
@@ -68,10 +80,7 @@ def qualify(
     )
     gateway = asked_gateway.choose(address, home)
     qualification = asyncio.run(put_on_record(gateway.address, target, cohort, request))
-    if as_json:
-        out.print(json.dumps(_fields(qualification)), markup=False)
-    else:
-        out.print(line(qualification), markup=False)
+    out.print(json.dumps(fields(qualification)) if as_json else line(qualification), markup=False)
 
 
 async def put_on_record(
@@ -79,9 +88,7 @@ async def put_on_record(
 ) -> pb.Qualification:
     """Sends the request for the artifact that `target` means; returns what is on record then."""
     async with ControlClient(address) as control:
-        request.artifact_id = _local_id(target) or _published_id(
-            await control.status(_ANSWER_S), target, cohort
-        )
+        request.artifact_id = _local_id(target) or _known_id(await control.status(_ANSWER_S), target, cohort)
         return await control.qualify(request)
 
 
@@ -94,12 +101,15 @@ def _local_id(target: str) -> str:
     return ""
 
 
-def _published_id(status: pb.Status, model: str, cohort: str) -> str:
+def _known_id(status: pb.Status, target: str, cohort: str) -> str:
+    """What the cohort of that model shall serve, or else the one artifact whose id begins so."""
     for each in status.cohorts:
-        if (each.model, each.cohort) == (model, cohort) and each.desired_artifact_id:
+        if (each.model, each.cohort) == (target, cohort) and each.desired_artifact_id:
             return each.desired_artifact_id
+    if artifact_id := completed(target, (each.artifact_id for each in status.artifacts)):
+        return artifact_id
     raise CommandError(
-        f"{model} is no artifact directory, no id, and no model that {cohort} serves; see: halogen status"
+        f"{target} is no artifact directory, no artifact's id, and no model that {cohort} serves; see: halogen status"
     )
 
 
@@ -110,30 +120,4 @@ def on_record(address: str, artifact_id: str) -> list[dict[str, Any]]:
         async with ControlClient(address) as control:
             return await control.status(_ANSWER_S)
 
-    return [_fields(each) for each in asyncio.run(read()).qualifications if each.artifact_id == artifact_id]
-
-
-def _fields(qualification: pb.Qualification) -> dict[str, Any]:
-    fields: dict[str, Any] = MessageToDict(
-        qualification, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    return fields
-
-
-def line(qualification: pb.Qualification) -> str:
-    """All that is known, in one line."""
-    facts = [
-        f"{qualification.artifact_id[:12]} on build {qualification.build[:12]}",
-        qualification.runtime_build,
-    ]
-    if qualification.HasField("approved"):
-        facts.append("approved" if qualification.approved else "approval withdrawn")
-    if qualification.HasField("accuracy"):
-        facts.append(f"accuracy {qualification.accuracy:g}")
-    facts += [f"{name} {value}" for name, value in _sources(qualification) if value]
-    facts += [f"{probe.name} {'passed' if probe.passed else 'failed'}" for probe in qualification.probes]
-    return ", ".join(facts)
-
-
-def _sources(qualification: pb.Qualification) -> tuple[tuple[str, str], ...]:
-    return ("data set", qualification.data_set), ("git commit", qualification.git_commit)
+    return [fields(each) for each in asyncio.run(read()).qualifications if each.artifact_id == artifact_id]

@@ -12,7 +12,7 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.console import out
 from services.cli.control_client import ControlClient
-from services.cli.qualify import line
+from services.cli.qualification_text import line
 
 _ANSWER_S: Final = 10.0
 

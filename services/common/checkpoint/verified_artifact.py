@@ -101,9 +101,14 @@ def verify_weights(stored: StoredArtifact) -> None:
         CorruptData: The header or a block is wrong.
         InvalidRequest: The file is of another format or version.
     """
-    header, file = read_header(stored), stored.manifest.weights
-    with stored.open(file) as weights:
-        weights.seek(header.data_offset)
-        for number, (begin, end) in enumerate(split_blocks(header.data_bytes)):
-            if block_digest(weights.read(end - begin)) != header.digests[number]:
-                raise header.block_mismatch(number, "does not match its digest")
+    header = read_header(stored)
+    with stored.open(stored.manifest.weights) as weights:
+        verify_blocks(weights, header)
+
+
+def verify_blocks(weights: BinaryIO, header: Header) -> None:
+    """Reads the data under that header; raises CorruptData where a block is wrong."""
+    weights.seek(header.data_offset)
+    for number, (begin, end) in enumerate(split_blocks(header.data_bytes)):
+        if block_digest(weights.read(end - begin)) != header.digests[number]:
+            raise header.block_mismatch(number, "does not match its digest")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from services.cli.console import CommandError
 from services.cli.main import app
 from services.common.checkpoint.conversion_options import ConversionOptions
 from services.common.checkpoint.dtype import DType
-from services.common.errors import CorruptData
 from tests.tiny_checkpoints import MULTI_BLOCK, TinyShape, make_tiny_artifact
 
 
@@ -60,11 +62,69 @@ def test_inspect_tells_people_the_same(tmp_path: Path) -> None:
         assert text in told
 
 
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a bit of the weights": (
+        lambda artifact: flip(artifact / "model.halogen"),
+        "block 0 of 1 does not match",
+    ),
+    "weights cut short": (lambda artifact: os.truncate(artifact / "model.halogen", 8192), "has 8192 bytes"),
+    "a bit of a small file": (
+        lambda artifact: flip(artifact / "tokenizer.json"),
+        "tokenizer.json does not match",
+    ),
+    "a file less": (lambda artifact: (artifact / "config.json").unlink(), "config.json is missing"),
+    "a file more": (lambda artifact: (artifact / "more").touch(), "'more' lies in the artifact's directory"),
+    "no manifest": (lambda artifact: (artifact / "manifest.json").unlink(), "no manifest.json there"),
+    "a torn manifest": (lambda artifact: flip(artifact / "manifest.json"), "manifest.json: "),
+    "torn signatures": (
+        lambda artifact: (artifact / "manifest.sig").write_text("{"),
+        "manifest.sig cannot be read",
+    ),
+}
+
+
+# Turns red when: Inspected.open leaves out what the case is named after.
+@pytest.mark.parametrize("command", ["inspect", "diff"])
+@pytest.mark.parametrize("case", DAMAGES)
+def test_what_is_damaged_is_status_1_with_the_remedy(tmp_path: Path, case: str, command: str) -> None:
+    """Nothing is printed of it, and the line says which of two it is."""
+    sound, _ = make_tiny_artifact(tmp_path / "sound")
+    artifact, _ = make_tiny_artifact(tmp_path / "damaged")
+    damage, expected = DAMAGES[case]
+    damage(artifact)
+    result = halogen(command, *([sound] if command == "diff" else []), artifact)
+    assert (1, "") == (result.exit_code, result.stdout)
+    assert isinstance(result.exception, CommandError)
+    assert str(result.exception).startswith(f"{artifact}: ")
+    assert expected in str(result.exception)
+    assert any(remedy in str(result.exception) for remedy in ("again", "halogen convert"))
+
+
+def test_a_quick_look_leaves_the_blocks_unread(tmp_path: Path) -> None:
+    """All else is checked as ever."""
+    artifact, _ = make_tiny_artifact(tmp_path)
+    flip(artifact / "model.halogen")
+    assert 0 == halogen("inspect", artifact, "--quick").exit_code
+    assert 0 == halogen("diff", artifact, artifact, "--quick").exit_code
+    flip(artifact / "tokenizer.json")
+    assert 1 == halogen("inspect", artifact, "--quick").exit_code
+
+
 def test_inspect_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
-    """The refusal is the one that a loader would give."""
-    (tmp_path / "model.halogen").write_bytes(bytes(8192))
-    with pytest.raises(CorruptData, match=r"model\.halogen, preamble: not a weight file"):
-        raise halogen("inspect", tmp_path / "model.halogen").exception or AssertionError
+    """The refusal is the one that a loader would give, also where no manifest names the file."""
+    artifact, _ = make_tiny_artifact(tmp_path)
+    weights = artifact / "model.halogen"
+    flip(weights)
+    assert "block 0 of 1 does not match" in str(halogen("inspect", weights).exception)
+    os.truncate(weights, weights.stat().st_size - 1)
+    assert "model.halogen, length: the file has" in str(halogen("inspect", weights).exception)
+    weights.write_bytes(bytes(8192))
+    assert "model.halogen, preamble: not a weight file" in str(halogen("inspect", weights).exception)
     assert "no such file" in str(halogen("inspect", tmp_path / "nothing").exception)
 
 

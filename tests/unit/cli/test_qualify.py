@@ -1,4 +1,4 @@
-"""`halogen qualify`: which artifact is meant, and what is told of it."""
+"""`halogen qualify`: which artifact is meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from halogen.v1 import control_pb2 as pb
 from services.cli.console import CommandError
-from services.cli.qualify import _local_id, _published_id, line
+from services.cli.qualify import _known_id, _local_id
 from tests.tiny_checkpoints import make_tiny_artifact
 
 STATUS = pb.Status(
@@ -16,7 +16,9 @@ STATUS = pb.Status(
         pb.CohortStatus(model="m", cohort="stable", desired_artifact_id="a" * 64),
         pb.CohortStatus(model="m", cohort="canary", desired_artifact_id="b" * 64),
         pb.CohortStatus(model="gone", cohort="stable"),
-    ]
+        pb.CohortStatus(model="b" * 8, cohort="stable", desired_artifact_id="a" * 64),
+    ],
+    artifacts=[pb.ArtifactStatus(model="m", artifact_id=digit * 64) for digit in "ab"],
 )
 
 
@@ -30,25 +32,14 @@ def test_an_id_and_a_directory_are_known_here(tmp_path: Path) -> None:
 
 def test_a_model_is_what_its_cohort_shall_serve() -> None:
     """One that serves nothing, or is not there, is told."""
-    assert "a" * 64 == _published_id(STATUS, "m", "stable")
-    assert "b" * 64 == _published_id(STATUS, "m", "canary")
+    assert "a" * 64 == _known_id(STATUS, "m", "stable")
+    assert "b" * 64 == _known_id(STATUS, "m", "canary")
     for model in ("gone", "never"):
         with pytest.raises(CommandError, match=f"{model} is no artifact directory.*halogen status"):
-            _published_id(STATUS, model, "stable")
+            _known_id(STATUS, model, "stable")
 
 
-def test_all_that_is_known_is_one_line() -> None:
-    """What nobody said is left out."""
-    bare = pb.Qualification(artifact_id="a" * 64, build="b" * 64, runtime_build="halogen/0.1.0 cpu")
-    assert "aaaaaaaaaaaa on build bbbbbbbbbbbb, halogen/0.1.0 cpu" == line(bare)
-    full = pb.Qualification(
-        approved=False,
-        accuracy=0.5,
-        data_set="d",
-        git_commit="c",
-        probes=[pb.ProbeResult(name="warm_up", passed=True)],
-    )
-    full.MergeFrom(bare)
-    assert line(
-        bare
-    ) + ", approval withdrawn, accuracy 0.5, data set d, git commit c, warm_up passed" == line(full)
+def test_an_artifact_is_known_by_the_beginning_of_its_id() -> None:
+    """A model of that name comes first."""
+    assert "b" * 64 == _known_id(STATUS, "b" * 9, "stable")
+    assert "a" * 64 == _known_id(STATUS, "b" * 8, "stable")
