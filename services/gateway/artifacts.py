@@ -17,9 +17,10 @@ from services.common.errors import CorruptData, HalogenError, InvalidRequest
 from services.common.ids import ArtifactId, ModelName
 from services.common.registry import keys
 from services.common.registry.records import ArtifactAuditRecord, ArtifactRecord, ArtifactState
-from services.common.registry.store import Ambiguous, Put, Store, Unchanged
+from services.common.registry.store import Ambiguous, Delete, Put, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, MODEL
 from services.common.telemetry.tracing import annotate
+from services.gateway.artifact_audit import outlived
 from services.gateway.operator_words import check_words, checked_model_name
 
 log = structlog.get_logger()
@@ -159,14 +160,25 @@ class Artifacts:
             update={"state": state, "reason": reason, "signatures": order.signatures.decode("ascii")}
         )
         audit_key = keys.artifact_audit(model, artifact_id, seen.mod_revision)
-        writes = [Put(key, record.encode()), Put(audit_key, _audit(order, state, reason).encode())]
+        audit = Put(audit_key, _audit(order, state, reason).encode())
+        writes: list[Put | Delete] = [Put(key, record.encode()), audit, *await self._outlived_by(audit_key)]
         await self._store.commit([Unchanged(key, seen.mod_revision)], writes)
         entry = await self._store.get(key)
         final = ArtifactRecord.decode(entry.value) if entry else record
         log.info(
-            "artifact_verified", model=model, artifact_id=artifact_id, state=final.state, reason=final.reason
+            "artifact_verified",
+            model=model,
+            artifact_id=artifact_id,
+            state=final.state,
+            reason=final.reason,
+            who=order.who,
+            why=order.why,
         )
         return ArtifactProgress(artifact_id, final.state, final.reason)
+
+    async def _outlived_by(self, audit_key: str) -> list[Delete]:
+        present = (await self._store.list(keys.ARTIFACT_AUDIT)).entries
+        return [Delete(key) for key in outlived((entry.key for entry in present), audit_key)]
 
 
 def _checked(order: ArtifactOrder) -> tuple[ModelName, Manifest]:

@@ -62,6 +62,12 @@ def artifact_audit(model: ModelName, artifact_id: ArtifactId, number: int) -> st
     return f"{ARTIFACT_AUDIT}{model}/{artifact_id}/{number:020d}"
 
 
+def split_artifact_audit_key(key: str) -> tuple[str, int]:
+    """What all keys of one artifact begin with, and the number, of an artifact-audit/ key."""
+    artifact, _, number = key.rpartition("/")
+    return artifact, int(number)
+
+
 def engine(process: ProcessId) -> str:
     return f"{ENGINES}{process}"
 

@@ -43,7 +43,10 @@ class ArtifactRecord(Record):
 
 
 class ArtifactAuditRecord(Record):
-    """artifact-audit/{model}/{artifact_id}/{number}: how a verification ended, and who asked for it; append-only."""
+    """artifact-audit/{model}/{artifact_id}/{number}: how a verification ended, and who asked for it.
+
+    Never changed; the oldest go, but for every artifact's last.
+    """
 
     time: str  # RFC 3339, UTC
     who: str
