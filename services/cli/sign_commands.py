@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.console import CommandError, out
+from services.cli.console import CommandError, err, out
 from services.cli.options import JsonOption
 from services.cli.signing_key import SigningKey
 from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
@@ -30,12 +30,14 @@ def sign(
     key: Annotated[Path, typer.Option("--key", help="The private key, from `halogen keygen`.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Vouch for an artifact, after a look at every byte of it; what others have signed stays."""
+    """Vouch for an artifact, after a look at every byte of it; what others have signed of it stays."""
     signer, stored = SigningKey.read(key), StoredArtifact(artifact, read_manifest(artifact))
     verify_small_files(stored)
     verify_weights(stored)
     signature = signer.sign(stored.manifest.id)
-    signatures = _present(stored).signed(signature)
+    signatures = _kept(stored).signed(signature)
+    if len(signatures.entries) > MAX_SIGNATURES:
+        raise CommandError(f"{SIGNATURES_NAME} has {MAX_SIGNATURES} signatures; remove it and sign again")
     try:
         stored.write_signatures(signatures.encode())
     except OSError as fault:
@@ -45,13 +47,17 @@ def sign(
     out.print(json.dumps(result) if as_json else told, markup=False)
 
 
-def _present(stored: StoredArtifact) -> Signatures:
+def _kept(stored: StoredArtifact) -> Signatures:
+    """The signatures that are of this artifact; those of another go, and each is told."""
     try:
         present = Signatures.decode(stored.signatures)
     except ValueError as fault:
         raise CommandError(
             f"{stored.directory / SIGNATURES_NAME} cannot be read ({fault}); remove it and sign again"
         ) from None
-    if len(present.entries) >= MAX_SIGNATURES:
-        raise CommandError(f"{SIGNATURES_NAME} has {MAX_SIGNATURES} signatures; remove it and sign again")
-    return present
+    kept = present.of(stored.manifest.id)
+    for stale in sorted({*present.entries} - {*kept.entries}):
+        err.print(
+            f"removed the signature of key {stale.public_key}: it is not of this artifact", markup=False
+        )
+    return kept

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -55,10 +56,11 @@ class SigningKey:
         """Reads what `create` wrote.
 
         Raises:
-            CommandError: It is not there, or no such key.
+            CommandError: It is not there, no such key, or not its owner's alone.
         """
         try:
             with path.open("rb") as file:
+                _check_mode(path, file)
                 key = load_pem_private_key(file.read(_MAX_FILE_BYTES), password=None)
         except OSError as fault:
             raise CommandError(f"{path}: {fault.strerror}; make a key with: halogen keygen {path}") from None
@@ -75,6 +77,15 @@ class SigningKey:
 
     def sign(self, artifact_id: ArtifactId) -> Signature:
         return Signature(self.public_key, self._key.sign(signed_message(artifact_id)).hex())
+
+
+def _check_mode(path: Path, file: BinaryIO) -> None:
+    """Raises CommandError where group or others may do anything with it."""
+    mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise CommandError(
+            f"{path} is open to others than its owner (mode {mode:04o}); run: chmod 600 {path}"
+        )
 
 
 def _no_key(path: Path) -> CommandError:

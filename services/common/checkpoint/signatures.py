@@ -72,6 +72,10 @@ class Signatures(NamedTuple):
         others = (each for each in self.entries if each.public_key != signature.public_key)
         return type(self)(tuple(sorted((*others, signature))))
 
+    def of(self, artifact_id: ArtifactId) -> Self:
+        """Those that are of this artifact."""
+        return type(self)(tuple(each for each in self.entries if each.is_of(artifact_id)))
+
     def encode(self) -> bytes:
         """The content of the file."""
         signatures = [each._asdict() for each in self.entries]
@@ -116,8 +120,8 @@ class TrustedKeys(NamedTuple):
         """
         if self.keys and (why := self._objection(artifact_id, signatures)):
             raise PreconditionFailed(
-                f"UNTRUSTED: artifact {artifact_id[:_SHOWN]} {why}; sign it with a trusted key: halogen sign DIR "
-                "--key FILE, then: halogen publish MODEL DIR --reverify",
+                f"{UNTRUSTED}: artifact {artifact_id[:_SHOWN]} {why}; sign it with a trusted key and publish it "
+                "again: halogen sign DIR --key FILE",
                 reason=UNTRUSTED,
             )
 

@@ -13,8 +13,9 @@ from typer.testing import CliRunner, Result
 
 from services.cli.main import app
 from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
-from services.common.checkpoint.signatures import TrustedKeys
+from services.common.checkpoint.signatures import MAX_SIGNATURES, Signatures, TrustedKeys
 from services.common.errors import CorruptData
+from tests.signing import key, signed_by
 from tests.tiny_checkpoints import make_tiny_artifact
 
 
@@ -64,6 +65,7 @@ def test_what_is_no_key_is_one_line(tmp_path: Path) -> None:
     ):
         if content is not None:
             (tmp_path / "bad.key").write_bytes(content)
+            (tmp_path / "bad.key").chmod(0o600)
         assert expected in str(halogen("sign", artifact, "--key", tmp_path / "bad.key").exception)
 
 
@@ -77,3 +79,39 @@ def test_nobody_signs_what_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(CorruptData, match="block 0"):
         raise halogen("sign", artifact, "--key", tmp_path / "a.key").exception or AssertionError
     assert b"" == StoredArtifact(artifact, manifest).signatures
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_a_private_key_that_others_may_touch_is_not_used(tmp_path: Path, mode: int) -> None:
+    """As ssh has it. Turns red when: SigningKey.read does not look at the mode."""
+    artifact, manifest = make_tiny_artifact(tmp_path)
+    keygen(tmp_path / "a.key")
+    (tmp_path / "a.key").chmod(mode)
+    result = halogen("sign", artifact, "--key", tmp_path / "a.key")
+    assert str(result.exception).endswith(f"(mode 0{mode:o}); run: chmod 600 {tmp_path / 'a.key'}")
+    assert b"" == StoredArtifact(artifact, manifest).signatures
+
+
+def test_a_signature_of_another_artifact_goes_and_is_told(tmp_path: Path) -> None:
+    """What was copied along, or forged, vouches for nothing. Turns red when: `sign` keeps whatever is there."""
+    artifact, manifest = make_tiny_artifact(tmp_path)
+    _, other = make_tiny_artifact(tmp_path, seed=1)
+    stored = StoredArtifact(artifact, manifest)
+    stale = Signatures.decode(signed_by(other.id, 3)).entries[0]
+    stored.write_signatures(Signatures.decode(signed_by(manifest.id, 2)).signed(stale).encode())
+    public = keygen(tmp_path / "a.key")
+    result = halogen("sign", artifact, "--key", tmp_path / "a.key")
+    assert f"removed the signature of key {key(3).public_key}: it is not of this artifact\n" == result.stderr
+    kept = {each.public_key for each in Signatures.decode(stored.signatures).entries}
+    assert {public, key(2).public_key} == kept
+
+
+def test_a_full_file_of_signatures_takes_no_more_but_one_again(tmp_path: Path) -> None:
+    """A signature that is there already needs no room."""
+    artifact, manifest = make_tiny_artifact(tmp_path)
+    stored = StoredArtifact(artifact, manifest)
+    for name in ("a.key", "b.key"):
+        keygen(tmp_path / name)
+    stored.write_signatures(signed_by(manifest.id, *range(MAX_SIGNATURES - 1)))
+    assert [0, 0] == [halogen("sign", artifact, "--key", tmp_path / "a.key").exit_code for _ in range(2)]
+    assert "has 16 signatures" in str(halogen("sign", artifact, "--key", tmp_path / "b.key").exception)
