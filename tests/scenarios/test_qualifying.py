@@ -43,10 +43,10 @@ async def test_a_served_artifact_is_qualified_by_its_engine_and_by_people(
     assert Built(graph, Build(dict(made.kernels), dict(made.device))).root == made.build
     assert ("cpu", [("warm_up", True)]) == (made.device["class"], [(p.name, p.passed) for p in made.probes])
     request = pb.QualifyArtifactRequest(
-        approved=True, accuracy=0.5, data_set="d", git_commit="c", who="ada", why="tried"
+        approved=True, accuracy=0.5, data_set="d", git_commit="c0ffee1", who="ada", why="tried"
     )
     told = await qualify.put_on_record(system.gateway, "m", "stable", request)
-    assert (True, 0.5, "d", "c") == (told.approved, told.accuracy, told.data_set, told.git_commit)
+    assert (True, 0.5, "d", "c0ffee1") == (told.approved, told.accuracy, told.data_set, told.git_commit)
     [by_status] = await qualifications(system)
     [by_inspect] = await asyncio.to_thread(qualify.on_record, system.gateway, published.artifact_id)
     assert ("tried", "tried") == (by_status.statements[0].why, by_inspect["statements"][0]["why"])
