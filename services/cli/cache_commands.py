@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from services.cli.console import CommandError, out
+from services.cli.id_prefix import completed
 from services.cli.options import JsonOption
 from services.common.cache_dir import default_cache_dir
-from services.common.checkpoint.cache_directory import CacheDirectory
+from services.common.checkpoint.cache_directory import NAME, CacheDirectory
 from services.common.checkpoint.cache_entry import CacheEntry
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 
@@ -26,7 +27,7 @@ CacheDirOption = Annotated[
     ),
 ]
 IdArgument = Annotated[
-    str, typer.Argument(help="An artifact's id, or the beginning of one that is in the cache.")
+    str, typer.Argument(help="An artifact's id, or the beginning (8 digits or more) of one in the cache.")
 ]
 
 
@@ -66,7 +67,12 @@ def unpin(artifact_id: IdArgument, cache_dir: CacheDirOption = None) -> None:
 
 
 def _open(cache_dir: Path | None) -> CacheDirectory:
+    """The cache that a loader has made; none is made here, where it may become another user's."""
     chosen = cache_dir or default_cache_dir()
+    if not (chosen / NAME).is_dir():
+        raise CommandError(
+            f"there is no cache in {chosen}: loaders with an http(s) store make it; give --cache-dir as they have it"
+        )
     try:
         return CacheDirectory.of(chosen)
     except OSError as fault:
@@ -80,13 +86,12 @@ def _named(directory: CacheDirectory, given: str) -> ArtifactId:
     if ARTIFACT_ID_PATTERN.fullmatch(given):
         return ArtifactId(given)
     known = directory.pins | {each.name for each in directory.entries() if each.is_artifact}
-    matching = sorted(name for name in known if given and name.startswith(given))
-    if len(matching) != 1:
-        found = (
-            f"{len(matching)} artifacts of the cache begin" if matching else "no artifact of the cache begins"
+    artifact_id = completed(given, known)
+    if artifact_id is None:
+        raise CommandError(
+            f"no artifact of the cache begins with {given!r} (8 digits or more); look at: halogen cache list"
         )
-        raise CommandError(f"{found} with {given!r}; look at: halogen cache list")
-    return ArtifactId(matching[0])
+    return artifact_id
 
 
 def _fields(entry: CacheEntry) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from halogen.v1 import types_pb2
 from services.cli import delivery
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import START_S, ControlClient, Order
+from services.cli.id_prefix import ID_PREFIX_PATTERN, completed
 from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.checkpoint.signatures import UNTRUSTED
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
@@ -40,11 +42,11 @@ def check_artifact(directory: Path) -> None:
     raise CommandError(f"{directory} is no artifact directory; {advice}")
 
 
-def choose(given: str) -> Path | ArtifactId:
-    """An artifact directory, or else the id of an artifact that the store has; raises CommandError for neither."""
+def choose(given: str) -> Path | str:
+    """An artifact directory, or else what can be an artifact's id or its beginning; raises CommandError for neither."""
     path = Path(given)
-    if ARTIFACT_ID_PATTERN.fullmatch(given) and not path.exists():
-        return ArtifactId(given)
+    if ID_PREFIX_PATTERN.fullmatch(given) and not path.exists():
+        return given
     check_artifact(path)
     return path
 
@@ -80,27 +82,60 @@ async def register(
         who=order.who,
         why=order.why,
     )
-    remedy = f"If the files in {artifact} are good, this puts them into the store and has them verified"
-    return await _verified(control, request, progress, f"{remedy}: {_again(order, artifact)}")
+    again = f"halogen publish {order.model} {artifact} --reverify"
+    mended = f"If the files in {artifact} are good, this puts them into the store and has them verified"
+    return await _verified(control, request, progress, _Remedy(mended, again))
 
 
 async def register_by_id(
-    control: ControlClient, order: Order, artifact_id: ArtifactId, progress: Progress, *, reverify: bool
+    control: ControlClient, order: Order, given: str, progress: Progress, *, reverify: bool
 ) -> str:
-    """Has an artifact verified that the store has already; raises CommandError when it was found bad."""
+    """Has an artifact verified that the store has already; returns its id.
+
+    Args:
+        control: The gateway's ControlService.
+        order: For which model, who asks and why.
+        given: The artifact's id, or the beginning of one that was registered before.
+        progress: Shows how far it is.
+        reverify: Whether a REJECTED artifact gets another try.
+
+    Raises:
+        CommandError: It was found bad, or no artifact, or more than one, is meant.
+    """
+    artifact_id = await _meant(control, given)
     request = pb.RegisterArtifactRequest(
         model=order.model, artifact_id=artifact_id, reverify=reverify, who=order.who, why=order.why
     )
-    remedy = "Once the store has good files, this has them verified"
-    return await _verified(control, request, progress, f"{remedy}: {_again(order, artifact_id)}")
+    again = f"halogen publish {order.model} {artifact_id} --reverify"
+    mended = "Once the store has good files, this has them verified"
+    return await _verified(control, request, progress, _Remedy(mended, again))
 
 
-def _again(order: Order, artifact: Path | ArtifactId) -> str:
-    return f"halogen publish {order.model} {artifact} --reverify"
+async def _meant(control: ControlClient, given: str) -> ArtifactId:
+    if ARTIFACT_ID_PATTERN.fullmatch(given):
+        return ArtifactId(given)
+    status = await control.status(STATUS_S)
+    artifact_id = completed(given, (each.artifact_id for each in status.artifacts))
+    if artifact_id is None:
+        raise CommandError(
+            f"no artifact that was registered begins with {given}; give its directory or its whole id"
+        )
+    return artifact_id
+
+
+class _Remedy(NamedTuple):
+    """The command that gives a REJECTED artifact another try, and when that helps where its files were bad."""
+
+    mended: str
+    again: str
+
+    def against(self, reason: str) -> str:
+        """The one that fits."""
+        return f"{'Once it is signed' if reason.startswith(UNTRUSTED) else self.mended}: {self.again}"
 
 
 async def _verified(
-    control: ControlClient, request: pb.RegisterArtifactRequest, progress: Progress, remedy: str
+    control: ControlClient, request: pb.RegisterArtifactRequest, progress: Progress, remedy: _Remedy
 ) -> str:
     bar, artifact_id = progress.add_task("verify and load", total=None), ""
     async with contextlib.aclosing(control.register(request)) as steps:
@@ -109,7 +144,9 @@ async def _verified(
             if step.total_bytes:
                 progress.update(bar, completed=step.done_bytes, total=step.total_bytes)
             if step.state == pb.ARTIFACT_STATE_REJECTED:
-                raise CommandError(f"artifact {artifact_id[:12]} is REJECTED: {step.reason}. {remedy}")
+                raise CommandError(
+                    f"artifact {artifact_id[:12]} is REJECTED: {step.reason}. {remedy.against(step.reason)}"
+                )
     progress.update(bar, completed=progress.tasks[bar].total or 0)
     return artifact_id
 
@@ -202,7 +239,7 @@ def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: floa
 async def publish(
     address: str,
     order: Order,
-    artifact: Path | ArtifactId,
+    artifact: Path | str,
     store: str,
     *,
     reverify: bool,
@@ -215,7 +252,7 @@ async def publish(
     Args:
         address: The gateway's.
         order: Names no artifact yet.
-        artifact: Its directory, which is copied to the store, or the id of one that the store has.
+        artifact: Its directory, which is copied to the store, or the id, or its beginning, of one that the store has.
         store: Needed for a directory only.
         reverify: As `register` says.
         wait_s: How long to wait until it is served.

@@ -24,7 +24,16 @@ from services.cli.options import (
     WhyOption,
 )
 from services.cli.traced import run_traced
+from services.common.checkpoint.artifact_store import ArtifactStore
 
+PublishedModelArgument = Annotated[str, typer.Argument(help="The name that clients will use.")]
+PublishedArtifactArgument = Annotated[
+    str,
+    typer.Argument(
+        help="An artifact directory, made by `halogen convert`, or the id of an artifact that is in the store; its "
+        "beginning is enough once it was registered."
+    ),
+]
 ReverifyOption = Annotated[
     bool, typer.Option("--reverify", help="Replace its files in the store; verify a REJECTED artifact again.")
 ]
@@ -44,13 +53,8 @@ StoreOption = Annotated[
 
 
 def publish(
-    model: Annotated[str, typer.Argument(help="The name that clients will use.")],
-    artifact: Annotated[
-        str,
-        typer.Argument(
-            help="An artifact directory, made by `halogen convert`, or the id of an artifact that is in the store."
-        ),
-    ],
+    model: PublishedModelArgument,
+    artifact: PublishedArtifactArgument,
     *,
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
@@ -68,26 +72,33 @@ def publish(
     chosen = publishing.choose(artifact)
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
     gateway = asked_gateway.choose(address, home)
-    folder = store or asked_gateway.local_store(home) if isinstance(chosen, Path) else ""
-    published = run_traced(
-        publishing.publish(
-            gateway.address,
-            order,
-            chosen,
-            folder,
-            reverify=reverify,
-            wait_s=wait,
-            once=once,
-            patience_s=gateway.patience_s,
-        )
+    work = publishing.publish(
+        gateway.address,
+        order,
+        chosen,
+        _store(store, home) if isinstance(chosen, Path) else "",
+        reverify=reverify,
+        wait_s=wait,
+        once=once,
+        patience_s=gateway.patience_s,
     )
+    _tell(run_traced(work), is_served=wait > 0, as_json=as_json)
+
+
+def _store(given: str | None, home: Path | None) -> str:
+    """The store that the artifact is copied to; raises InvalidRequest where it is none that can be written."""
+    store = asked_gateway.local_store(home) if given is None else given
+    ArtifactStore.at(store)
+    return store
+
+
+def _tell(published: publishing.Published, *, is_served: bool, as_json: bool) -> None:
     if as_json:
         out.print(json.dumps(published._asdict()), markup=False)
-    else:
-        served = "is served" if wait else "is published"
-        out.print(
-            f"revision {published.revision} of {model}@{cohort} {served}: artifact {published.artifact_id}"
-        )
+        return
+    model, cohort, artifact_id, revision = published
+    state = "is served" if is_served else "is published"
+    out.print(f"revision {revision} of {model}@{cohort} {state}: artifact {artifact_id}")
 
 
 def unpublish(

@@ -13,7 +13,6 @@ from services.cli.console import CommandError
 from services.cli.control_client import Order
 from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.errors import NotFound
-from services.common.ids import ArtifactId
 from tests.scenarios.cluster import Cluster
 from tests.unit.loader.store_server import StoreServer, store_server
 
@@ -28,8 +27,8 @@ async def server(tmp_path: Path) -> AsyncIterator[StoreServer]:
         yield running
 
 
-async def publish_by_id(system: Cluster, artifact_id: ArtifactId, *, reverify: bool = False) -> str:
-    published = await publish.publish(system.gateway, ORDER, artifact_id, "", reverify=reverify, wait_s=60)
+async def publish_by_id(system: Cluster, given: str, *, reverify: bool = False) -> str:
+    published = await publish.publish(system.gateway, ORDER, given, "", reverify=reverify, wait_s=60)
     return published.artifact_id
 
 
@@ -79,8 +78,11 @@ async def test_what_the_store_has_not_or_has_wrong_is_not_published(
 async def test_an_artifact_of_a_directory_is_published_by_its_id_too(
     start: Start, stories: dict[str, Path]
 ) -> None:
-    """Whoever goes back to what was served before needs no copy of it."""
+    """Or by its beginning: whoever goes back to what was served before needs no copy of it."""
     system: Cluster = await start("in_process")
     first = (await system.publish("m", stories["stories-v1"])).artifact_id
     await system.publish("m", stories["stories-v2"])
-    assert first == await publish_by_id(system, ArtifactId(first))
+    assert first == await publish_by_id(system, first)
+    assert first == await publish_by_id(system, first[:12])
+    with pytest.raises(CommandError, match="give its directory or its whole id"):
+        await publish_by_id(system, "0" * 8)

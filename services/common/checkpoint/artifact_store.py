@@ -74,16 +74,16 @@ class ArtifactStore:
         """The store at a path or a file:// URL.
 
         Raises:
-            InvalidRequest: It is another kind of URL.
+            InvalidRequest: It is another kind of URL, or nothing.
         """
         url = urlsplit(location)
-        if not url.scheme:
+        if location and not url.scheme:
             return cls(Path(location).expanduser())
         if url.scheme == "file" and url.netloc in ("", "localhost") and url.path:
             return cls(Path(unquote(url.path)))
         raise InvalidRequest(
-            f"store {location!r}: give a directory or a file:///absolute/path URL; an http(s) store is read by loaders "
-            "only: upload an artifact's files there below its id, then: halogen publish MODEL ID"
+            f"store {location!r}: give a directory or a file:///absolute/path URL; loaders also read http:// and "
+            "https:// stores: upload an artifact's files there below its id, then: halogen publish MODEL ID"
         )
 
     @property

@@ -169,7 +169,7 @@ def test_a_store_is_a_directory_or_a_file_url(tmp_path: Path) -> None:
     """Other schemes wait for another day and say so."""
     assert tmp_path / "a b" == ArtifactStore.at(f"file://{tmp_path}/a%20b").root
     assert tmp_path == ArtifactStore.at(str(tmp_path)).root
-    for location in ("s3://bucket/x", "file://host/x", "https://example.org"):
+    for location in ("", "s3://bucket/x", "file://host/x", "https://example.org"):
         with pytest.raises(InvalidRequest, match="file:///absolute/path"):
             ArtifactStore.at(location)
 

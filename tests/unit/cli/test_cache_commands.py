@@ -67,3 +67,22 @@ def test_a_cache_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CommandError, match="give --cache-dir"):
         cache(tmp_path / "file", "list")
+
+
+@pytest.mark.parametrize("command", [("list",), ("list", "--json"), ("pin", "0" * 64), ("unpin", "0" * 64)])
+def test_where_no_loader_has_made_a_cache_there_is_none(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Nor is one made, which would be this user's. Turns red when: _open makes what is not there."""
+    with pytest.raises(CommandError, match=rf"there is no cache in {tmp_path}/absent: .*give --cache-dir"):
+        cache(tmp_path / "absent", *command)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_beginning_that_two_artifacts_have_is_refused(tmp_path: Path, cached: Manifest) -> None:
+    """Both are named."""
+    one, other = "0" * 63 + "1", "0" * 63 + "2"
+    for each in (one, other):
+        cache(tmp_path, "pin", each)
+    with pytest.raises(CommandError, match=f"beginning of {one} and of {other}"):
+        cache(tmp_path, "unpin", "0" * 8)
+    cache(tmp_path, "unpin", one)
+    assert {cached.id, other} == {each["artifact_id"] for each in listed(tmp_path)}

@@ -5,14 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.ask import Asking
 from services.cli.console import CommandError
 from services.cli.control_client import Order
-from services.cli.publish import Published, _is_serving, _load_failure, _standing, _who_is_missing, choose
+from services.cli.main import app
+from services.cli.publish import (
+    Published,
+    _is_serving,
+    _load_failure,
+    _Remedy,
+    _standing,
+    _who_is_missing,
+    choose,
+)
 from services.common.client_options import Options
+from services.common.errors import InvalidRequest
 
 WANTED = Published("m", "stable", "a" * 64, 2)
 ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
@@ -132,6 +143,28 @@ def test_what_is_published_is_a_directory_or_else_an_id(
     (tmp_path / name).mkdir()
     (tmp_path / name / "manifest.json").touch()
     assert Path(name) == choose(name)
-    for neither in (name[:-1], name.upper(), "absent"):
+    assert name[:8] == choose(name[:8])
+    for neither in (name[:7], name + "0", name.upper(), "absent"):
         with pytest.raises(CommandError, match="is no artifact directory"):
             choose(neither)
+
+
+def test_what_is_unsigned_has_another_remedy_than_what_is_damaged() -> None:
+    """One for each, with the command. Fault injection: turns red when `against` does not look at the reason."""
+    remedy = _Remedy("Once its files are good", "halogen publish m DIR --reverify")
+    assert "Once it is signed: halogen publish m DIR --reverify" == remedy.against("UNTRUSTED: not signed")
+    assert "Once its files are good: halogen publish m DIR --reverify" == remedy.against("block 3 is bad")
+
+
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [("", "store ''"), ("ftp://host/x", "http:// and https://"), ("s3://b", "file:///")],
+)
+def test_what_is_no_store_is_refused_before_anybody_is_asked(
+    tmp_path: Path, store: str, expected: str
+) -> None:
+    """Nobody listens there. Turns red when: an empty --store is taken for none."""
+    (tmp_path / "manifest.json").touch()
+    arguments = ["publish", "m", str(tmp_path), "--address", "127.0.0.1:1", "--store", store]
+    with pytest.raises(InvalidRequest, match=f"{expected}.*halogen publish MODEL ID"):
+        raise CliRunner().invoke(app, arguments).exception or AssertionError

@@ -355,6 +355,8 @@ async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: P
     ("arguments", "expected"),
     [
         ([], "--store"),
+        (["--store", ""], "store '': give a directory"),
+        (["--store", "ftp://store"], "loaders also read http:// and https://"),
         (["--store", "s3://bucket"], "file:///absolute/path"),
         (["--store", "http://store/a/%2e%2e"], "a path without . and .."),
         (["--store", "https://ada:secret@store/"], "--store-token-file"),
