@@ -29,6 +29,14 @@ PROMISES = {
         "test_what_nobody_trusted_has_signed",
         "test_a_served_artifact_is_qualified",
         "test_a_verdict_and_its_audit_record",
+        "test_the_oldest_go_as_the_newest_comes",
+        "test_a_statement_whose_answer_was_lost",
+        "test_a_signature_of_another_artifact_goes",
+        "test_a_private_key_that_others_may_touch",
+    ],
+    "4 inspect and diff refuse what is damaged; the page is enough": [
+        "test_what_is_damaged_is_status_1",
+        "test_the_page_is_enough",
     ],
     "3.7 reported faults": [
         f"{row}_"

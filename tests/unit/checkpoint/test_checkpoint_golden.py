@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
+from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.graph_hash import topology_digest
 from services.common.checkpoint.header import Header
+from tests.tiny_checkpoints import TinyShape
 from tests.unit.checkpoint.golden import FILES, FOLDER, VALUES, write
 
 
@@ -113,6 +117,74 @@ def test_the_page_is_enough_to_check_the_graphs_parts(name: str) -> None:
     assert digest("architecture", header["architecture"]) == graph["architecture"]
     assert digest("tensors", factors) == graph["tensors"]
     assert graph["root"] == digest("artifact", {key: value for key, value in graph.items() if key != "root"})
+
+
+def node(op: str, inputs: Iterable[str], dtype: str, *shape: Any, **attributes: Any) -> str:
+    return hashlib.sha256(canonical([op, attributes, list(inputs), dtype, shape])).hexdigest()
+
+
+class DocumentedGraph:
+    """The nodes of the page's table, in its order."""
+
+    def __init__(self, architecture: dict[str, Any]) -> None:
+        self.arch = architecture
+        self.dtype, self.hidden = architecture["dtype"], architecture["hidden_size"]
+
+    def digest(self) -> str:
+        arch, hidden = self.arch, self.hidden
+        embedding = self.weight("model.embed_tokens.weight", arch["vocab_size"], hidden)
+        residual = node("embed", (node("token_ids", (), "int32", "s0"), embedding), "fp32", "s0", hidden)
+        for index in range(arch["num_hidden_layers"]):
+            residual = self.layer(f"model.layers.{index}.", residual)
+        wanted = node("sample_rows", (residual,), "fp32", "s1", hidden)
+        head = embedding
+        if not arch["tie_word_embeddings"]:
+            head = self.weight("lm_head.weight", arch["vocab_size"], hidden)
+        normed = self.norm("model.norm.weight", wanted, "s1")
+        return node("logits", (normed, head), "fp32", "s1", arch["vocab_size"])
+
+    def layer(self, layer: str, residual: str) -> str:
+        arch, hidden, wide = self.arch, self.hidden, self.arch["intermediate_size"]
+        names = {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}
+        constants = {name: arch[names.get(name, name)] for name in (*names, "head_dim", "rope_theta")}
+        heads, kv_heads = (constants[name] * arch["head_dim"] for name in names)
+        rows, attention = {"q": heads, "k": kv_heads, "v": kv_heads}, f"{layer}self_attn."
+        qkv = self.linear(
+            self.norm(f"{layer}input_layernorm.weight", residual, "s0"),
+            {f"{attention}{part}_proj.weight": count for part, count in rows.items()},
+        )
+        if arch["model_type"] == "qwen2":
+            biases = [self.weight(f"{attention}{part}_proj.bias", count) for part, count in rows.items()]
+            qkv = node("add_bias", (qkv, *biases), "fp32", "s0", heads + 2 * kv_heads)
+        mixed = node("causal_attention", (qkv,), self.dtype, "s0", heads, **constants)
+        output = self.weight(f"{attention}o_proj.weight", hidden, heads)
+        residual = node("add_linear", (residual, mixed, output), "fp32", "s0", hidden)
+        gate_up = self.linear(
+            self.norm(f"{layer}post_attention_layernorm.weight", residual, "s0"),
+            {f"{layer}mlp.{part}_proj.weight": wide for part in ("gate", "up")},
+        )
+        gated = node("gated_silu", (gate_up,), self.dtype, "s0", wide)
+        down = self.weight(f"{layer}mlp.down_proj.weight", hidden, wide)
+        return node("add_linear", (residual, gated, down), "fp32", "s0", hidden)
+
+    def linear(self, normed: str, rows: dict[str, int]) -> str:
+        weights = [self.weight(name, count, self.hidden) for name, count in rows.items()]
+        return node("linear", (normed, *weights), "fp32", "s0", sum(rows.values()))
+
+    def norm(self, name: str, residual: str, rows: str) -> str:
+        inputs = residual, self.weight(name, self.hidden)
+        return node("rms_norm", inputs, self.dtype, rows, self.hidden, eps=self.arch["rms_norm_eps"])
+
+    def weight(self, name: str, *shape: int) -> str:
+        return node("weight", (), self.dtype, *shape, tensor=name)
+
+
+@pytest.mark.parametrize("shape", [TinyShape(), TinyShape(model_type="qwen2", tie_word_embeddings=True)])
+def test_the_page_is_enough_to_compute_the_topology(shape: TinyShape) -> None:
+    """As whoever writes such a file must; for both families."""
+    architecture = Architecture.from_config(shape.config(), shape.dtype)
+    fields = json.loads(canonical(architecture.to_fields()))
+    assert topology_digest(architecture) == digest("topology", DocumentedGraph(fields).digest())
 
 
 @pytest.mark.parametrize("name", FILES)
