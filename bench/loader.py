@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import checkpoints, page_cache
+from bench import checkpoints
 from bench.checkpoints import Shape
 from bench.figure import Figure, write_figures
 from bench.huge_tmpfs import enter_own_mounts, huge_tmpfs
@@ -124,9 +124,8 @@ def host() -> str:
 def run(options: argparse.Namespace) -> list[Figure]:
     folder: Path = options.dir / "loader-bench"
     folder.mkdir(parents=True, exist_ok=True)
-    print(
-        f"{host()}\n{options.rounds} rounds, {options.threads} threads; cold {page_cache.how()}", flush=True
-    )
+    how = f"{options.rounds} rounds, {options.threads} threads; files out of the page cache, seen gone by mincore"
+    print(host(), how, sep="\n", flush=True)
     try:
         with _huge_pages(options.huge_pages, folder / "huge") as huge_pages:
             return asyncio.run(Bench(options, folder, huge_pages).figures())

@@ -9,15 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-_DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
-_PAGES_ONLY: Final = "1"
 _libc: Final = ctypes.CDLL(None, use_errno=True)
-
-
-def how() -> str:
-    """What `drop` does on this host."""
-    also = " and vm.drop_caches" if _may_drop_all() else ""
-    return f"by posix_fadvise DONTNEED{also}, seen gone by mincore"
 
 
 def drop(paths: Iterable[Path]) -> None:
@@ -29,8 +21,6 @@ def drop(paths: Iterable[Path]) -> None:
     paths = tuple(paths)
     for path in paths:
         _advise(path)
-    if _may_drop_all():
-        _DROP_CACHES.write_text(_PAGES_ONLY)
     for path in paths:
         if kept := resident_pages(path):
             raise RuntimeError(
@@ -61,7 +51,3 @@ def _advise(path: Path) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
-
-
-def _may_drop_all() -> bool:
-    return os.access(_DROP_CACHES, os.W_OK)

@@ -16,12 +16,17 @@ _FIRST_BYTES: Final = 16 << 20  # enough to see what pages the place gives
 
 
 class Reservation:
-    """A slot and the sink that leads into it; ends by one call of `publish` or `discard`."""
+    """A slot and the sink that leads into it; ends by one call of `publish` or `discard`.
+
+    Attributes:
+        huge_pages: Whether the file's pages, as far as there were any when they were last taken, are huge.
+    """
 
     def __init__(self, slot: Slot, sink: Sink, mapping: SharedMapping | None = None) -> None:
         self._slot = slot
         self._mapping = mapping
         self.sink = sink
+        self.huge_pages = mapping is not None and mapping.smaps().is_huge
 
     @classmethod
     def take(cls, place: Place, name: str, size_bytes: int) -> Self:
@@ -48,11 +53,6 @@ class Reservation:
     def kind(self) -> PlaceKind:
         return self._slot.kind
 
-    @property
-    def huge_pages(self) -> bool:
-        """Whether the file's pages, as far as there are any yet, are huge."""
-        return self._mapping is not None and self._mapping.smaps().is_huge
-
     @contextlib.contextmanager
     def populating(self) -> Iterator[None]:
         """Takes the rest of the pages while the scope reads into them: the disk need not wait for that."""
@@ -61,12 +61,16 @@ class Reservation:
             return
         ended = threading.Event()
         with ThreadPoolExecutor(1, "halogen-populate") as pool:
-            ahead = pool.submit(self._mapping.populate, None, ended)
+            ahead = pool.submit(self._populate, self._mapping, ended)
             try:
                 yield
             finally:
                 ended.set()
         ahead.result()
+
+    def _populate(self, mapping: SharedMapping, ended: threading.Event) -> None:
+        mapping.populate(stop=ended)
+        self.huge_pages = mapping.smaps().is_huge
 
     @contextlib.contextmanager
     def mapped(self) -> Iterator[memoryview]:
