@@ -131,7 +131,7 @@ class _Remedy(NamedTuple):
 
     def against(self, reason: str) -> str:
         """The one that fits."""
-        return f"{'Once it is signed' if reason.startswith(UNTRUSTED) else self.mended}: {self.again}"
+        return f"{'Then' if reason.startswith(UNTRUSTED) else self.mended}: {self.again}"
 
 
 async def _verified(

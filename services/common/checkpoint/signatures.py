@@ -120,8 +120,8 @@ class TrustedKeys(NamedTuple):
         """
         if self.keys and (why := self._objection(artifact_id, signatures)):
             raise PreconditionFailed(
-                f"{UNTRUSTED}: artifact {artifact_id[:_SHOWN]} {why}; sign it with a trusted key and publish it "
-                "again: halogen sign DIR --key FILE",
+                f"{UNTRUSTED}: artifact {artifact_id[:_SHOWN]} {why}; publish it again once a trusted "
+                "key has signed it: halogen sign DIR --key FILE",
                 reason=UNTRUSTED,
             )
 

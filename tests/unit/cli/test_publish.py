@@ -152,7 +152,7 @@ def test_what_is_published_is_a_directory_or_else_an_id(
 def test_what_is_unsigned_has_another_remedy_than_what_is_damaged() -> None:
     """One for each, with the command. Fault injection: turns red when `against` does not look at the reason."""
     remedy = _Remedy("Once its files are good", "halogen publish m DIR --reverify")
-    assert "Once it is signed: halogen publish m DIR --reverify" == remedy.against("UNTRUSTED: not signed")
+    assert "Then: halogen publish m DIR --reverify" == remedy.against("UNTRUSTED: not signed")
     assert "Once its files are good: halogen publish m DIR --reverify" == remedy.against("block 3 is bad")
 
 

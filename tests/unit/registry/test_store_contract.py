@@ -9,6 +9,7 @@ import pytest
 
 from services.common.errors import PreconditionFailed
 from services.common.registry.store import Change, Changes, Delete, Entry, Put, Snapshot, Store, Unchanged
+from services.gateway.artifact_audit import MAX_DROPPED
 
 
 async def value(store: Store, key: str) -> bytes | None:
@@ -79,6 +80,15 @@ async def test_a_commit_applies_all_writes_at_one_revision(store: Store) -> None
     entries = (await store.list("")).entries
     assert [("new", b"1"), ("other", b"2")] == keys_and_values(entries)
     assert 1 == len({entry.mod_revision for entry in entries})
+
+
+async def test_the_longest_commit_that_anybody_makes_is_taken(store: Store) -> None:
+    """A verdict with its audit record, and the records that go. Turns red when: MAX_DROPPED is 127."""
+    going = [Delete(f"old/{number}") for number in range(MAX_DROPPED)]
+    for delete in going:
+        await store.put(delete.key, b"x")
+    assert await store.commit([Unchanged("new", 0)], [Put("new", b"1"), Put("other", b"2"), *going])
+    assert [("new", b"1"), ("other", b"2")] == keys_and_values((await store.list("")).entries)
 
 
 async def test_a_commit_with_one_failed_condition_writes_nothing(store: Store) -> None:
