@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.progress import Progress
 
 from services.cli.console import CommandError
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
+from services.common.ending import ending_in_order
+
+_PATIENCE_S: Final = (
+    30.0  # what a converter that is called off gets to clean up: the disk may be busy with its last sync
+)
 
 
 def gguf_to_hugging_face(source: Path, target: Path, progress: Progress) -> None:
@@ -44,10 +51,11 @@ def _run(
     arguments: Sequence[str] = (),
     note: Callable[[str], object] | None = None,
 ) -> str:
-    command = [sys.executable, "-m", module, str(source), str(target), "--progress", "json", *arguments]
+    command = [sys.executable, "-m", module, str(source), str(target), *arguments]
+    command += ["--progress", "json", "--parent", str(os.getpid())]
     bar = progress.add_task(title, total=None)
     last: dict[str, Any] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with _converter(command) as process:
         for line in process.stdout or ():
             last = json.loads(line)
             if "total_bytes" in last:
@@ -55,11 +63,33 @@ def _run(
             if "note" in last:
                 (note or _noter(progress))(last["note"])
         complaint = process.stderr.read() if process.stderr else ""
+        status = process.wait()
     if "error" in last:
         raise CommandError(str(last["error"]["message"]))
-    if process.returncode != 0:
+    if status != 0:
         raise CommandError(_last_line(complaint.splitlines()))
     return str(last.get("artifact_id", ""))
+
+
+@contextlib.contextmanager
+def _converter(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A running converter; what still runs at the scope's end, or when this process is asked to end, is called off."""
+    pipe = subprocess.PIPE
+    with ending_in_order(), subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            _call_off(process)
+
+
+def _call_off(process: subprocess.Popen[str]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _noter(progress: Progress) -> Callable[[str], object]:

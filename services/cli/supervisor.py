@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from services.common.backoff import Backoff
+from services.common.ending import end_with_parent
 
 FIRST_BACKOFF_S: Final = 0.2
 LAST_BACKOFF_S: Final = 5.0
 STEADY_S: Final = 30.0  # a process that lived this long starts anew without backoff
 START_TRIES: Final = 3  # deaths before the system first stood, after which starting it is given up
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Child:
                 stderr=log,
                 env=self._command.environment,
                 start_new_session=True,  # Ctrl-C reaches the launcher only, which ends its children in order
-                preexec_fn=functools.partial(_die_with_parent, os.getpid()),
+                preexec_fn=functools.partial(end_with_parent, os.getpid()),
             )
         try:
             return await self._process.wait()
@@ -106,13 +104,3 @@ class Child:
         """One line: what it said last, and where the rest stands."""
         lines = self._command.log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
         return f"{self.name} does not start: {lines[-1][:500]} (log: {self._command.log})"
-
-
-def _die_with_parent(launcher: int) -> None:
-    """Runs in the child before exec: the kernel ends it when the launcher dies, even by SIGKILL."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != launcher:  # it died before the line above
-        os._exit(1)
-
-
-_libc = ctypes.CDLL(None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import getpass
 import importlib.util
 import json
+import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -22,6 +22,7 @@ from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.completion import Completion
+from services.common.ending import end_with_parent
 
 T = TypeVar("T")
 
@@ -31,7 +32,6 @@ START_S: Final = 120.0
 _LAST_WORDS_S: Final = 2.0  # for a failure to be told after the work that died of it
 PATIENT_TRIES: Final = 1_000  # until START_S is over: what stood before a restart may be loading again
 STOP_S: Final = 6 * PATIENCE_S
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Plan(NamedTuple):
@@ -112,7 +112,7 @@ def can_chat(artifact: Path) -> bool:
 def serve_in_foreground(home: Home, plan: Plan, *, stop_with_parent: bool) -> None:
     """Runs the system until Ctrl-C, SIGTERM or a failure to start; leaves nothing behind."""
     if stop_with_parent:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        end_with_parent(os.getppid())
     asyncio.run(_foreground(home, plan))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,16 +17,16 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from services.common.checkpoint.manifest import Manifest
+from services.common.ending import end_with_parent, ending_in_order
 from services.common.errors import HalogenError
 
 _JSON_STEPS: Final = 256  # at most this many progress lines
-_INTERRUPTED: Final = 130
 
 Work = Callable[[argparse.Namespace, "Reporter"], Manifest | None]
 
 
 def paths_parser(description: str | None, names: tuple[str, str]) -> argparse.ArgumentParser:
-    """A parser of two paths, `source` and `destination`, and of how progress is shown.
+    """A parser of two paths, `source` and `destination`, of how progress is shown, and of with whom it ends.
 
     Args:
         description: What ``--help`` says.
@@ -39,11 +38,16 @@ def paths_parser(description: str | None, names: tuple[str, str]) -> argparse.Ar
     parser.add_argument("source", type=Path, metavar=names[0])
     parser.add_argument("destination", type=Path, metavar=names[1])
     parser.add_argument("--progress", choices=REPORTERS, default="bar", help="how progress is shown")
+    parser.add_argument(
+        "--parent", type=int, metavar="PID", help="what started this process, which ends when that one does"
+    )
     return parser
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str], work: Work) -> int:
     """Parses the arguments, does the work between the two paths and tells of it; returns the exit status.
+
+    A signal that asks to end closes what is open and raises SystemExit.
 
     Args:
         parser: Made by `paths_parser`, perhaps with options of its own.
@@ -51,17 +55,14 @@ def run_command(parser: argparse.ArgumentParser, argv: Sequence[str], work: Work
         work: Takes the parsed arguments and whom to tell.
     """
     options = parser.parse_args(argv)
-    signal.signal(
-        signal.SIGTERM, lambda number, _frame: sys.exit(128 + number)
-    )  # scopes close on the way out
-    with open_reporter(options.progress, options.source.name) as reporter:
+    if options.parent:
+        end_with_parent(options.parent)
+    with ending_in_order(), open_reporter(options.progress, options.source.name) as reporter:
         try:
             manifest = work(options, reporter)
         except (HalogenError, OSError) as failure:
             reporter.fail(failure)
             return 1
-        except KeyboardInterrupt:
-            return _INTERRUPTED
     reporter.finish(options.destination, manifest)
     return 0
 
@@ -139,7 +140,7 @@ def _said(failure: HalogenError | OSError) -> str:
     if failure.filename is None:  # of a file that was open already
         return f"{(failure.strerror or str(failure)).lower()} while OUT was written; give another OUT, or make room"
     what = (failure.strerror or "cannot be used").lower()
-    return f"{failure.filename}: {what}; give another OUT, or make it one that you may read and write"
+    return f"{failure.filename}: {what}; make it one that you may read, and OUT one that you may write, or give another"
 
 
 REPORTERS: Final = ("json", "bar", "none")

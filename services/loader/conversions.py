@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -82,7 +83,7 @@ async def _converter(source: Path, destination: Path) -> AsyncIterator[Process]:
     """A running converter; one that is still running at the scope's end is made to end."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "services.loader.convert", str(source), str(destination)),
-        *("--progress", "json"),
+        *("--progress", "json", "--parent", str(os.getpid())),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=DEVNULL,

@@ -5,7 +5,7 @@ SRC is a Hugging Face directory (safetensors or PyTorch zip files), a GGUF file,
 Prints the artifact id on standard output. With ``--progress json`` standard output carries one JSON object a
 line instead: ``{"done_bytes": …, "total_bytes": …}`` as it goes, ``{"note": …}`` for what a person should know,
 then ``{"artifact_id": …}`` or ``{"error": {"kind": …, "message": …, "reason": …}}``. Exit status 1 after an
-error, 130 after Ctrl-C.
+error, 128 and the signal's number after Ctrl-C, SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations

@@ -39,8 +39,11 @@ class OwnedDirectory(NamedTuple):
 
     def remove(self) -> None:
         """Deletes it with all that is in it; no error if it is gone."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self.lock)
+        try:
+            shutil.rmtree(self.path, ignore_errors=True)
+        finally:  # a signal that asks to end may cut it short, once
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self.lock)
 
 
 def _open_locked(path: Path, *, needed: bool) -> int:

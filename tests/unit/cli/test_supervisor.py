@@ -77,7 +77,7 @@ async def test_a_deaf_child_is_killed(tmp_path: Path) -> None:
 
 
 def test_children_die_with_their_launcher(tmp_path: Path) -> None:
-    """kill -9 of the launcher ends its children through the kernel. Turns red when: _die_with_parent does nothing."""
+    """kill -9 of the launcher ends its children through the kernel. Turns red when: end_with_parent does nothing."""
     code = f"""
 import asyncio, os, sys
 from pathlib import Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -14,23 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
-from services.common.checkpoint.decoder_tensors import decoder_tensors
-from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.verified_artifact import verify_small_files, verify_weights
-from tests.tiny_checkpoints import MULTI_BLOCK, TinyShape, write_tiny_checkpoint
+from tests.sparse_checkpoint import GIGABYTE, write_sparse_checkpoint
+from tests.tiny_checkpoints import MULTI_BLOCK, write_tiny_checkpoint
 
 MIB = 1 << 20
-GIGABYTE = TinyShape(  # of float32
-    hidden_size=2048,
-    intermediate_size=5632,
-    num_hidden_layers=5,
-    num_attention_heads=32,
-    num_key_value_heads=32,
-    head_dim=64,
-    dtype=DType.FP32,
-)
 PROGRAM = """
 import re, sys
 from services.loader.convert import main
@@ -38,23 +26,6 @@ status = main(sys.argv[1:])
 print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 sys.exit(status)
 """
-
-
-def write_sparse_checkpoint(directory: Path, shape: TinyShape) -> int:
-    """A checkpoint of zeros that takes no room on the disk; returns the bytes of its largest tensor."""
-    write_tiny_checkpoint(directory)
-    (directory / "config.json").write_text(json.dumps(shape.config()))
-    header, end = {}, 0
-    specs = decoder_tensors(Architecture.from_config(shape.config(), shape.dtype))
-    for spec in specs:
-        offsets = [end, end + spec.nbytes]
-        header[spec.name] = {"dtype": "F32", "shape": list(spec.shape), "data_offsets": offsets}
-        end += spec.nbytes
-    text = json.dumps(header).encode()
-    with (directory / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
-    return max(spec.nbytes for spec in specs)
 
 
 @pytest.mark.slow
