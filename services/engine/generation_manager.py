@@ -12,7 +12,7 @@ import structlog
 
 from services.common.backoff import Backoff
 from services.common.errors import HalogenError, NotFound, Overloaded, PreconditionFailed, Unavailable
-from services.common.ids import ArtifactId, RequestId, Revision, fresh_id
+from services.common.ids import ArtifactId, Revision
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
 from services.common.registry.view import View
@@ -23,7 +23,7 @@ from services.engine.engine import Engine
 from services.engine.generation import Generation, LoadedModel
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.occupancy import ResidentGeneration
-from services.engine.sequence import Sampling, TokenRequest
+from services.engine.warm_up import warm_up
 
 _WORTH_RETRYING: Final = (
     Unavailable,
@@ -237,21 +237,12 @@ class GenerationManager:
             generation.install(await asyncio.to_thread(self._load, prepared))
         generation.advance(State.WARMING)
         with span("warm"):
-            await self._warm_up(generation)
+            await warm_up(self._engine, generation)
 
     def _wait_for(self, generation: Generation, failure: HalogenError) -> None:
         if generation.state is State.WARMING:
             generation.advance(State.FETCHING)
         generation.explain(failure.message)
-
-    async def _warm_up(self, generation: Generation) -> None:
-        """Two steps through the whole path: a prefill and a decode."""
-        request = TokenRequest(
-            id=RequestId(fresh_id("warm-up")), prompt=(0, 0), sampling=Sampling(max_tokens=2)
-        )
-        async with self._engine.run(generation, request) as stream:
-            async for _ in stream:
-                pass
 
     def _on_change(self) -> None:
         residents = [_resident(generation) for generation in self._generations.values()]

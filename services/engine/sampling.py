@@ -10,6 +10,8 @@ import numpy.typing as npt
 from services.common.errors import InternalError
 from services.engine.sequence import Sampling
 
+NOT_FINITE: Final = "NOT_FINITE"  # the reason of such a failure
+
 _CHOICE_INDEX: Final = 0  # of several answers to one request; there is one so far
 _GREEDY_BELOW: Final = 1e-5  # colder than this the likeliest token takes it all, and float32 would overflow
 _STRETCH: Final = 256
@@ -32,7 +34,7 @@ def choose(logits: Floats, sampling: Sampling, position: int) -> int:
     """
     if not np.isfinite(logits).all():
         raise InternalError(
-            "the model produced numbers that are not finite for this request", reason="NOT_FINITE"
+            "the model produced numbers that are not finite for this request", reason=NOT_FINITE
         )
     if sampling.temperature < _GREEDY_BELOW or sampling.top_k == 1:
         return int(logits.argmax())  # the lowest id wins a tie

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from services.common.background import background
@@ -261,6 +262,19 @@ async def test_an_artifact_that_cannot_be_loaded_leaves_the_old_one_serving() ->
         back = await it.target(OLD)
         await it.until(lambda states: states == {OLD: State.ACTIVE})
         assert [back] == [r.revision for r in it.records]
+
+
+async def test_a_warm_up_that_breaks_down_names_the_artifact() -> None:
+    """Logits that are not finite are the weights' fault, and no request's: FAILED, with what to do.
+
+    Fault injection: turns red when `warm_up` lets the failure of its request pass.
+    """
+    async with world() as it:
+        it.models[OLD] = CountingModel(spoil=lambda _step, logits: logits.fill(np.nan))
+        await it.target(OLD)
+        await it.until(lambda states: states == {OLD: State.FAILED})
+        assert f"artifact {OLD} gives logits that are not finite in its warm-up" in it.records[0].error
+        assert "convert its source again" in it.records[0].error
 
 
 async def test_a_failed_artifact_is_tried_again_when_it_is_published_again() -> None:
