@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf.quants import dequantize
 
 from services.common.checkpoint.dtype import DType
-from services.loader.source_tensor import PIECE_BYTES, read_range
+from services.loader.source_tensor import PIECE_BYTES, all_finite, read_range
 
 PLAIN: Final = {Type.F32: DType.FP32, Type.F16: DType.FP16, Type.BF16: DType.BF16}
 QUANTISED: Final = frozenset(
@@ -55,6 +55,9 @@ class GgufTensor:
 
     def pieces(self) -> Iterator[memoryview]:
         """The weights in Hugging Face's row order; whole heads where rows are permuted."""
+        return all_finite(self, self._read())
+
+    def _read(self) -> Iterator[memoryview]:
         rows = math.prod(self.shape[:-1])
         unit = rows // self.heads if self.heads else 1
         fp32_bytes = unit * self.shape[-1] * DType.FP32.bits // 8

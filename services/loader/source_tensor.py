@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
 from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.finite import first_not_finite
 from services.common.errors import CorruptData
 
 PIECE_BYTES: Final = 4 << 20
@@ -44,7 +47,7 @@ class SourceTensor(Protocol):
         A piece has about 4 MiB and is valid until the next is asked for.
 
         Raises:
-            CorruptData: The source is shorter than it said, or its values are impossible.
+            CorruptData: The source is shorter than it said, or a value is NaN or infinite.
         """
 
 
@@ -75,7 +78,27 @@ class StoredTensor:
         return self.nbytes
 
     def pieces(self) -> Iterator[memoryview]:
-        return read_range(self.path, self.name, self.offset, self.nbytes)
+        return all_finite(self, read_range(self.path, self.name, self.offset, self.nbytes))
+
+
+def all_finite(tensor: SourceTensor, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Passes a tensor's pieces on, each looked at: no engine can answer with a weight that is not finite.
+
+    Raises:
+        CorruptData: There is one; the message says where the first is.
+    """
+    before = 0
+    for piece in pieces:
+        at = first_not_finite(piece, tensor.dtype)
+        if at is not None:
+            position = [int(index) for index in np.unravel_index(before + at, tensor.shape)]
+            raise CorruptData(
+                f"tensor {tensor.name} holds NaN or infinity, the first at {position}, and no engine could answer "
+                "with it; fetch the source again, or take another checkpoint of its training",
+                reason="NOT_FINITE",
+            )
+        yield piece
+        before += len(piece) * 8 // tensor.dtype.bits
 
 
 def read_range(

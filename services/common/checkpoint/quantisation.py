@@ -10,16 +10,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, Self
 
-import numpy as np
-
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.fields import Fields
+from services.common.checkpoint.finite import first_not_finite
 
-_BITS_OF_EXPONENT: Final = {
-    DType.FP32: ("<u4", 0x7F80_0000),
-    DType.BF16: ("<u2", 0x7F80),
-    DType.FP16: ("<u2", 0x7C00),
-}
+_OF_SCALES: Final = frozenset({DType.FP32, DType.BF16, DType.FP16})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +91,7 @@ def _check_scaled(tensor: Stored, quantisation: Quantisation, tensors: Mapping[s
     for name in quantisation.parameters:
         if name not in tensors:
             raise ValueError(f"tensor {tensor.name} is scaled by {name}, which is not there")
-        if tensors[name].dtype not in _BITS_OF_EXPONENT or tensors[name].shape != wanted:
+        if tensors[name].dtype not in _OF_SCALES or tensors[name].shape != wanted:
             raise ValueError(
                 f"tensor {name} is not {list(wanted)} of bf16, fp16 or fp32, as {tensor.name} needs"
             )
@@ -120,7 +115,5 @@ def check_finite(content: bytes | bytearray | memoryview, tensor: Stored) -> Non
         content: Whole elements of the tensor.
         tensor: One that holds scales or biases.
     """
-    kind, exponent = _BITS_OF_EXPONENT[tensor.dtype]
-    bits = np.frombuffer(content, kind)
-    if np.any(bits & exponent == exponent):
+    if first_not_finite(content, tensor.dtype) is not None:
         raise ValueError(f"tensor {tensor.name} holds a scale that is not a finite number")
