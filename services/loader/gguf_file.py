@@ -12,6 +12,7 @@ from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat,
 from services.common.errors import CorruptData, InvalidRequest, NotFound, Unsupported
 from services.loader.bounded_gguf_reader import NONSENSE, BoundedGgufReader
 from services.loader.gguf_tensor import PLAIN, QUANTISED, GgufTensor
+from services.loader.source_file import is_there
 
 _FAMILIES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # general.architecture
 _OUTER: Final = {
@@ -31,6 +32,16 @@ _LAYER: Final = {
     "ffn_down": "mlp.down_proj",
 }
 _LAYER_NAME: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_PECULIARITIES: Final = {  # GGUF's names, after the family's, and config.json's
+    "attention.causal": "is_causal",
+    "attention.scale": "attention_multiplier",
+    "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "embedding_scale": "embedding_multiplier",
+    "logit_scale": "logits_scaling",
+    "residual_scale": "residual_multiplier",
+}
 _BIASED: Final = ("attn_q", "attn_k", "attn_v")  # in the qwen2 family
 
 
@@ -64,7 +75,8 @@ class GgufFile:
         family = str(self.metadata.get("general.architecture"))
         if family not in _FAMILIES:
             raise Unsupported(
-                f"{self._path.name} holds a {family!r} model; this build reads {' and '.join(_FAMILIES)}",
+                f"{self._path.name} holds a {family!r} model; this build reads {' and '.join(_FAMILIES)}: "
+                "give a model of these families",
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
         return family
@@ -73,12 +85,10 @@ class GgufFile:
         """Hugging Face's config.json.
 
         Raises:
-            Unsupported: Rotary positions are scaled.
             CorruptData: A field is missing.
         """
-        if self.metadata.get(f"{self._family}.rope.scaling.type", "none") != "none":
-            raise Unsupported("rotary positions are scaled; this build serves unscaled ones only")
         hidden, heads = self._take("embedding_length"), self._take("attention.head_count")
+        head_dim = self._take("attention.key_length", hidden // heads)
         return {
             "architectures": [_FAMILIES[self._family]],
             "model_type": self._family,
@@ -88,10 +98,10 @@ class GgufFile:
             "num_hidden_layers": self._take("block_count"),
             "num_attention_heads": heads,
             "num_key_value_heads": self._take("attention.head_count_kv", heads),
-            "head_dim": self._take("attention.key_length", hidden // heads),
+            "head_dim": head_dim,
             "max_position_embeddings": self._take("context_length"),
             "rope_theta": self._take("rope.freq_base", 10_000.0),
-            "rope_scaling": None,
+            "rope_scaling": self._rope_scaling(),
             "rms_norm_eps": round(self._take("attention.layer_norm_rms_epsilon"), 10),
             "attention_bias": False,
             "mlp_bias": False,
@@ -99,7 +109,24 @@ class GgufFile:
             "vocab_size": len(self.metadata["tokenizer.ggml.tokens"]),
             "torch_dtype": "bfloat16",
             **self.special_ids(),
+            **self._peculiarities(head_dim),
         }
+
+    def _rope_scaling(self) -> dict[str, Any] | None:
+        """How rotary positions are scaled; a factor alone means linearly."""
+        factor = self._take("rope.scaling.factor", self._take("rope.scale_linear", 1))
+        kind = self._take("rope.scaling.type", "none" if factor in {0, 1} else "linear")
+        return None if kind == "none" else {"rope_type": kind, "factor": factor}
+
+    def _peculiarities(self, head_dim: int) -> dict[str, Any]:
+        """What the file says beyond a plain decoder, for config.json's reader to judge."""
+        said = {
+            name: self.metadata[f"{self._family}.{key}"]
+            for key, name in _PECULIARITIES.items()
+            if f"{self._family}.{key}" in self.metadata
+        }
+        rotated = self._take("rope.dimension_count", head_dim)
+        return said if rotated == head_dim else {**said, "partial_rotary_factor": rotated / head_dim}
 
     def special_ids(self) -> dict[str, Any]:
         """bos, eos and pad ids; eos is a list where a turn ends otherwise than a text."""
@@ -126,7 +153,7 @@ class GgufFile:
         if stored.tensor_type not in PLAIN and stored.tensor_type not in QUANTISED:
             raise Unsupported(
                 f"tensor {stored.name} is {stored.tensor_type.name}; this build reads "
-                f"{', '.join(sorted(known.name for known in (*PLAIN, *QUANTISED)))}",
+                f"{', '.join(sorted(known.name for known in (*PLAIN, *QUANTISED)))}: give the model in one of these",
                 reason="DTYPE_UNSUPPORTED",
             )
         shape, heads = tuple(int(size) for size in reversed(stored.shape)), self._permuted_heads(kind)
@@ -156,7 +183,7 @@ class GgufFile:
         match = _LAYER_NAME.fullmatch(name)
         if match is None or match[2] not in _LAYER or (match[3] == "bias" and not self._has_bias(match[2])):
             raise Unsupported(
-                f"tensor {name} has no place in a plain {self._family} decoder",
+                f"tensor {name} has no place in a plain {self._family} decoder; give another model",
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
         return f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}", match[2]
@@ -166,8 +193,10 @@ class GgufFile:
 
 
 def _check_start(path: Path) -> None:
-    if not path.is_file():
-        raise NotFound(f"{path.name}: no such file")
+    if not is_there(path):
+        raise NotFound(f"{path.name}: no such file; give a GGUF file")
     with path.open("rb") as file:
         if (found := recognise(file.read(RECOGNISED_BYTES))) is not FileFormat.GGUF:
-            raise InvalidRequest(f"{path.name} is not a GGUF file ({found})", reason="WRONG_FORMAT")
+            raise InvalidRequest(
+                f"{path.name} is not a GGUF file ({found}); fetch it again", reason="WRONG_FORMAT"
+            )

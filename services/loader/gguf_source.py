@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.dtype import DType
 from services.common.errors import CorruptData
 from services.loader.bounded_gguf_reader import NONSENSE
 from services.loader.gguf_file import GgufFile
@@ -31,8 +33,10 @@ def small_files_of(file: GgufFile) -> dict[str, bytes]:
         Unsupported: This build reads no such model or tokenizer.
     """
     try:
+        config = file.config()
+        Architecture.from_config(config, DType.BF16)  # whatever the dtype
         values = {
-            "config.json": file.config(),
+            "config.json": config,
             "generation_config.json": file.special_ids(),
             "tokenizer.json": tokenizer_json(file.metadata),
             "tokenizer_config.json": tokenizer_config_json(file.metadata),

@@ -8,20 +8,12 @@ from typing import Any, Final, Self
 
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.fields import Fields
-from services.common.errors import Unsupported
+from services.common.checkpoint.neutral_fields import check_field, check_fields, rope_fields
 
 _COMMON_DEFAULTS: Final = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {  # what transformers assumes where config.json is silent
     "llama": {**_COMMON_DEFAULTS, "max_position_embeddings": 2048},
     "qwen2": {**_COMMON_DEFAULTS, "max_position_embeddings": 32_768, "num_key_value_heads": 32},
-}
-_REQUIRED_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "model_type": tuple(_DEFAULTS),
-    "hidden_act": (None, "silu"),
-    "attention_bias": (None, False),
-    "mlp_bias": (None, False),
-    "use_sliding_window": (None, False),
-    "quantization_config": (None,),
 }
 
 
@@ -60,13 +52,8 @@ class Architecture:
             Unsupported: The engine cannot run it; the message names the field and what would do.
             ValueError: A field is missing or of the wrong type.
         """
-        for name, allowed in _REQUIRED_VALUES.items():
-            if config.get(name) not in allowed:
-                wanted = " or ".join(repr(value) for value in allowed if value is not None) or "none"
-                raise Unsupported(
-                    f"config.json: {name} is {config.get(name)!r}; this build serves {wanted}",
-                    reason="ARCHITECTURE_UNSUPPORTED",
-                )
+        check_field("model_type", config.get("model_type"), tuple(_DEFAULTS))
+        check_fields(config)
         heads = _count(config, "num_attention_heads")
         derived = {
             "num_key_value_heads": heads,
@@ -122,13 +109,8 @@ def _count(config: Mapping[str, Any], name: str) -> int:
 
 
 def _rope_theta(config: Mapping[str, Any]) -> float:
-    """The base of the rotary positions; raises Unsupported when they are scaled."""
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise Unsupported(
-            f"config.json: rotary positions are scaled ({kind!r}); this build serves unscaled ones only",
-            reason="ARCHITECTURE_UNSUPPORTED",
-        )
-    theta = rope.get("rope_theta", config.get("rope_theta"))
-    return 10_000.0 if theta is None else float(theta)
+    """The base of the rotary positions."""
+    theta = rope_fields(config).get("rope_theta", config.get("rope_theta"))
+    return (
+        10_000.0 if theta is None else Fields({"rope_theta": theta}, "config.json").take("rope_theta", float)
+    )

@@ -81,15 +81,60 @@ def test_the_rotary_base_is_found_where_versions_put_it(rope: dict[str, Any]) ->
         ({"mlp_bias": True}, "mlp_bias"),
         ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled .'llama3'"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "scaled .'linear'"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "scaled .'yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type of rope_scaling is 'llama3'"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "type of rope_scaling is 'linear'"),
+        (
+            {"rope_parameters": {"rope_type": "yarn"}},
+            "rope_type of rope_scaling is 'yarn'; this build serves 'default'",
+        ),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor of rope_scaling"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention of rope_scaling"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; this build serves 1.0"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0; this build serves none"),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
+        ({"sliding_window": 4096}, "sliding_window is 4096; this build serves none"),
+        (
+            {"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]},
+            "is 'sliding_attention'",
+        ),
+        ({"embedding_multiplier": 12.0}, "embedding_multiplier"),
+        ({"residual_multiplier": 0.22}, "residual_multiplier"),
+        ({"attention_multiplier": 0.0078125}, "attention_multiplier"),
+        ({"logits_scaling": 8.0}, "logits_scaling"),
+        ({"is_causal": False}, "is_causal is False; this build serves True"),
     ],
 )
 def test_what_the_engine_cannot_run_is_refused_by_field(changes: dict[str, Any], named: str) -> None:
-    """A model that would answer wrongly is never converted."""
-    with pytest.raises(Unsupported, match=named):
+    """A model that would answer wrongly is never converted, and what to give instead is said.
+
+    Fault injection: turns red when the field's line is missing in `_NEUTRAL` or `_NEUTRAL_ROPE`.
+    """
+    with pytest.raises(Unsupported, match=named) as refused:
         Architecture.from_config({**CONFIG, **changes}, DType.BF16)
+    assert ": give " in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "qwen2", "sliding_window": 32_768, "max_window_layers": 21},
+        {"model_type": "qwen2", "use_sliding_window": False, "layer_types": ["full_attention"] * 2},
+        {"use_sliding_window": False, "sliding_window": 4096},
+        {
+            "partial_rotary_factor": 1.0,
+            "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0},
+        },
+        {"embedding_multiplier": 1.0, "residual_multiplier": 1, "logits_scaling": 1.0},
+        {"final_logit_softcapping": None, "sliding_window": None, "quantization_config": None},
+        {"pretraining_tp": 2, "attention_dropout": 0.0, "initializer_range": 0.02},
+    ],
+)
+def test_fields_that_change_nothing_are_no_reason_to_refuse(changes: dict[str, Any]) -> None:
+    """The architecture is that of a configuration without them. Turns red when: a neutral value is left out."""
+    expected = {**CONFIG, "model_type": changes.get("model_type", "llama")}
+    assert Architecture.from_config(expected, DType.BF16) == Architecture.from_config(
+        {**expected, **changes}, DType.BF16
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,6 +146,8 @@ def test_what_the_engine_cannot_run_is_refused_by_field(changes: dict[str, Any],
         ({"num_key_value_heads": 3}, "multiple"),
         ({"head_dim": 15}, "head_dim is odd"),
         ({"rms_norm_eps": 0.0}, "rms_norm_eps"),
+        ({"rope_theta": [1]}, "rope_theta"),
+        ({"rope_scaling": "linear"}, "rope_scaling is not an object"),
     ],
 )
 def test_impossible_configurations_are_refused(changes: dict[str, Any], named: str) -> None:

@@ -140,7 +140,22 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
     "scaled rope": (
         lambda path: write_gguf(path, random_values(), lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN)),
         Unsupported,
-        "scaled",
+        "rope_type of rope_scaling is 'yarn'",
+    ),
+    "linear rope": (
+        lambda path: write_gguf(path, random_values(), lambda w: w.add_rope_scaling_factor(4.0)),
+        Unsupported,
+        "rope_type of rope_scaling is 'linear'",
+    ),
+    "half rotated": (
+        lambda path: write_gguf(path, random_values(), lambda w: w.add_rope_dimension_count(8)),
+        Unsupported,
+        "partial_rotary_factor is 0.5",
+    ),
+    "capped logits": (
+        lambda path: write_gguf(path, random_values(), lambda w: w.add_final_logit_softcapping(30.0)),
+        Unsupported,
+        "final_logit_softcapping is 30.0",
     ),
     "array of 2^62": (lengthen, CorruptData, f"a list of {1 << 62} items"),
     "2^62 tensors": (claim_tensors, CorruptData, f"a list of {1 << 62} items"),
