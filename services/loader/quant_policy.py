@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from services.common.checkpoint.conversion_options import QuantPolicy
+from services.common.checkpoint.decoder_tensors import EMBEDDING
 from services.common.checkpoint.dtype import DType
 from services.common.errors import Unsupported
 from services.loader.elements import FLOATS
-from services.loader.recast import recast
+from services.loader.recast import is_exact, recast
 from services.loader.source_tensor import SourceTensor
 
 
@@ -30,7 +31,7 @@ def apply_policy(
                 "say so to have it dequantised: --quant-policy bf16 (or fp16, fp32)",
                 reason="QUANTISED_SOURCE",
             )
-        return tensors, ()
+        return _with_exact_vectors(tensors)
     for tensor in tensors.values():
         if tensor.dtype not in FLOATS:
             raise Unsupported(
@@ -45,6 +46,25 @@ def apply_policy(
     if narrowed := [tensor for tensor in tensors.values() if _is_narrowed(tensor, dtype)]:
         notes.append(f"rounded to {dtype}: {len(narrowed)} tensors, from {_count(t.dtype for t in narrowed)}")
     return stored, tuple(notes)
+
+
+def _with_exact_vectors(
+    tensors: Mapping[str, SourceTensor],
+) -> tuple[Mapping[str, SourceTensor], tuple[str, ...]]:
+    """Norms and biases in the dtype of the matrices, where it has all their values.
+
+    An engine computes with one dtype, and what writes GGUF files stores vectors as float32 whatever they were.
+    """
+    if EMBEDDING not in tensors or (dtype := tensors[EMBEDDING].dtype) not in FLOATS:
+        return tensors, ()
+    others = [tensor for tensor in tensors.values() if len(tensor.shape) == 1 and tensor.dtype is not dtype]
+    exact = {
+        each.name: recast(each, dtype) for each in others if each.dtype in FLOATS and is_exact(each, dtype)
+    }
+    if not exact:
+        return tensors, ()
+    kinds = _count(tensor.dtype for tensor in others if tensor.name in exact)
+    return {**tensors, **exact}, (f"stored in {dtype}, which has all their values: {kinds} norms and biases",)
 
 
 def _is_narrowed(tensor: SourceTensor, dtype: DType) -> bool:

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from services.common.checkpoint.dtype import DType
-from services.common.errors import CorruptData, InvalidRequest
+from services.common.checkpoint.finite import first_not_finite
+from services.common.errors import InvalidRequest
 from services.loader.elements import from_float32, to_float32
 from services.loader.source_tensor import SourceTensor
 
@@ -40,21 +42,27 @@ class RecastTensor:
         """As `SourceTensor.pieces`.
 
         Raises:
-            CorruptData: A value is NaN or infinite.
             InvalidRequest: A value is beyond the range of `dtype`.
         """
         for piece in self.source.pieces():
             values = to_float32(piece, self.source.dtype)
-            if not np.isfinite(values).all():
-                raise CorruptData(f"tensor {self.name} holds NaN or infinity; fetch the source again")
             stored = from_float32(values, self.dtype)
-            if not np.isfinite(to_float32(stored.data.cast("B"), self.dtype)).all():
+            if first_not_finite(stored.data.cast("B"), self.dtype) is not None:
                 raise InvalidRequest(
                     f"tensor {self.name} has values of up to {np.abs(values).max():.6g}, beyond the range of "
                     f"{self.dtype}; convert with --quant-policy fp32",
                     reason="OUT_OF_RANGE",
                 )
             yield stored.data.cast("B")
+
+
+def is_exact(tensor: SourceTensor, dtype: DType) -> bool:
+    """Whether `dtype` has every value of `tensor`."""
+    return all(_survives(to_float32(piece, tensor.dtype), dtype) for piece in tensor.pieces())
+
+
+def _survives(values: npt.NDArray[np.float32], dtype: DType) -> bool:
+    return np.array_equal(values, to_float32(from_float32(values, dtype).data.cast("B"), dtype))
 
 
 def recast(tensor: SourceTensor, dtype: DType) -> SourceTensor:

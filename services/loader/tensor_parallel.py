@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from services.common.checkpoint.architecture import Architecture
-from services.common.checkpoint.layout import Storage, TensorSpec, plan
+from services.common.checkpoint.layout import Shard, Storage, TensorSpec, plan
 from services.common.checkpoint.shard_plan import check_divisible
 from services.common.errors import InvalidRequest
 
 
-def check_shares(architecture: Architecture, specs: Iterable[TensorSpec], storage: Storage) -> None:
-    """Every rank gets whole attention heads, and of every tensor equally many blocks of rows.
+def check_shares(architecture: Architecture, specs: Sequence[TensorSpec], storage: Storage) -> None:
+    """Every rank, also one alone, gets whole attention heads, and of every tensor equally many blocks of rows.
 
     Raises:
         InvalidRequest: It cannot be; the message names what is in the way, and what would do.
@@ -19,10 +19,17 @@ def check_shares(architecture: Architecture, specs: Iterable[TensorSpec], storag
     _check_counts(architecture, storage.tensor_parallel_size)
     try:
         check_divisible(plan(specs, 0).entries, storage)
+        _check_blocks(specs, storage.block_rows)
     except ValueError as fault:
         raise InvalidRequest(
-            f"{fault}; give a --block-size that divides the ranks' rows", reason="BLOCK_SIZE"
+            f"{fault}; give a --block-size that divides every rank's rows", reason="BLOCK_SIZE"
         ) from None
+
+
+def _check_blocks(specs: Iterable[TensorSpec], block_rows: int) -> None:
+    for spec in specs:
+        if spec.shard is Shard.ROWS and spec.shape[0] % block_rows:
+            raise ValueError(f"tensor {spec.name} has {spec.shape[0]} rows, not a multiple of {block_rows}")
 
 
 def _check_counts(architecture: Architecture, ranks: int) -> None:

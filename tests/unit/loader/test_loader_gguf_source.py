@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from services.common.checkpoint.conversion_options import ConversionOptions, QuantPolicy, Validation
+from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.errors import Unsupported
 from services.loader.conversion import convert
@@ -84,6 +85,22 @@ def test_an_unquantised_file_is_kept(tmp_path: Path) -> None:
     expected = {name: value.tobytes() for name, value in random_values().items()}
     assert expected == artifact_tensors(tmp_path / "a")
     assert first.id == convert(tmp_path / "model", tmp_path / "b").id
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("BF16", DType.BF16), ("F16", DType.FP16)])
+def test_a_file_of_halves_with_norms_in_float32_is_kept(tmp_path: Path, kind: str, dtype: DType) -> None:
+    """As llama.cpp writes them: nothing is quantised, so no policy is asked for, and no bit is lost.
+
+    Fault injection: turns red when `apply_policy` leaves vectors as they are.
+    """
+    half, values = gguf.GGMLQuantizationType[kind], random_values()
+    for name, value in values.items():
+        values[name] = gguf.quants.dequantize(gguf.quants.quantize(value, half), half)
+    matrices = {name: half for name, value in values.items() if value.ndim == 2}
+    path = write_gguf(tmp_path / "m.gguf", values, kinds=matrices)
+    manifest = convert(path, tmp_path / "a", options=ConversionOptions(validation=Validation.FULL))
+    expected = {name: gguf.quants.quantize(value, half).tobytes() for name, value in values.items()}
+    assert (dtype, expected) == (manifest.architecture.dtype, artifact_tensors(tmp_path / "a"))
 
 
 def test_a_file_of_the_qwen2_family_is_kept_with_its_biases(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_damaged_artifact_is_no_source(tmp_path: Path, fp32: Path, name: str) 
 
 
 def test_mixed_dtypes_become_one(tmp_path: Path, fp32: Path) -> None:
-    """Refused with the option that does it, and then done."""
+    """Matrices are not: refused with the option that does it, and then done."""
     source = with_tensors(fp32, **{UP: random_tensors(TinyShape(dtype=DType.FP16), 0)[UP]})
     with pytest.raises(Unsupported, match="--quant-policy bf16"):
         convert(source, tmp_path / "a")
@@ -98,9 +98,47 @@ def test_mixed_dtypes_become_one(tmp_path: Path, fp32: Path) -> None:
     assert DType.FP16 is read_manifest(tmp_path / "a").architecture.dtype
 
 
+def with_norm_in_fp32(source: Path, excess: float) -> Path:
+    """The bf16 checkpoint, its last norm in float32, every value larger by `excess`."""
+    tensors = random_tensors(TinyShape(), 0)
+    norm = to_float32(tensors[NORM].tobytes(), DType.BF16) + np.float32(excess)
+    (source / "model.safetensors").unlink()
+    write_tensors(source / "model.safetensors", tensors | {NORM: norm})
+    return source
+
+
+def test_a_norm_takes_the_dtype_of_the_matrices_where_nothing_is_lost(tmp_path: Path) -> None:
+    """float32 beside weights in bf16, but of values that bf16 has: the artifact is that of a norm in bf16.
+
+    Fault injection: turns red when `_with_exact_vectors` finds nothing exact.
+    """
+    source, notes = write_tiny_checkpoint(tmp_path / "source"), list[str]()
+    expected = convert(source, tmp_path / "a").id
+    full = options(validation=Validation.FULL)
+    made = convert(with_norm_in_fp32(source, 0), tmp_path / "b", options=full, note=notes.append)
+    assert (expected, "stored in bf16, which has all their values: fp32 (1) norms and biases") == (
+        made.id,
+        notes[0],
+    )
+
+
+def test_a_norm_that_would_be_rounded_is_refused(tmp_path: Path) -> None:
+    """Nothing is rounded unasked. Fault injection: turns red when `_survives` says yes to everything."""
+    source = with_norm_in_fp32(write_tiny_checkpoint(tmp_path / "source"), 1e-6)
+    with pytest.raises(Unsupported, match=f"{NORM} is fp32.* is bf16.*; give --quant-policy bf16"):
+        convert(source, tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     ("value", "policy", "kind", "expected"),
     [
+        (
+            np.nan,
+            "keep",
+            CorruptData,
+            rf"{NORM} holds NaN or infinity, the first at \[7\].*; fetch the source again",
+        ),
+        (-np.inf, "keep", CorruptData, rf"{NORM} holds NaN or infinity, the first at \[7\]"),
         (np.nan, "bf16", CorruptData, f"{NORM} holds NaN"),
         (-np.inf, "fp16", CorruptData, f"{NORM} holds NaN or infinity"),
         (70_000, "fp16", InvalidRequest, f"{NORM} has values of up to 70000.*fp32"),
@@ -110,7 +148,10 @@ def test_mixed_dtypes_become_one(tmp_path: Path, fp32: Path) -> None:
 def test_a_value_that_cannot_be_kept_is_refused(
     tmp_path: Path, fp32: Path, value: float, policy: str, kind: type[HalogenError], expected: str
 ) -> None:
-    """NaN, infinity, and what the dtype has no number for: the tensor is named, nothing is left."""
+    """NaN, infinity, and what the dtype has no number for: the tensor is named, nothing is left.
+
+    Fault injection: turns red when `StoredTensor.pieces` gives its range unseen.
+    """
     norm = np.ones(64, np.float32)
     norm[7] = value
     with pytest.raises(kind, match=expected):
@@ -119,13 +160,18 @@ def test_a_value_that_cannot_be_kept_is_refused(
 
 
 def test_ranks_that_cannot_share_the_tensors_are_refused(tmp_path: Path, fp32: Path) -> None:
-    """The message names the count, and the sizes that would do."""
+    """The message names the count, and the sizes that would do; one rank alone has whole blocks, too.
+
+    Turns red when: `_check_blocks` looks at nothing.
+    """
     with pytest.raises(InvalidRequest, match=r"num_key_value_heads is 2, which 4 .*: 1, 2$"):
         convert(fp32, tmp_path / "a", options=options(storage=Storage(1, 4)))
     with pytest.raises(
         InvalidRequest, match=r"self_attn\.k_proj.*not a multiple of 2 ranks x 32; give a --block-size"
     ):
         convert(fp32, tmp_path / "a", options=options(storage=Storage(32, 2)))
+    with pytest.raises(InvalidRequest, match=r"k_proj.* 32 rows, not a multiple of 64; give a --block-size"):
+        convert(fp32, tmp_path / "a", options=options(storage=Storage(64, 1)))
     convert(fp32, tmp_path / "a", options=options(storage=Storage(16, 2)))
     header = Header.decode((tmp_path / "a/model.halogen").read_bytes())
     assert Storage(16, 2) == header.storage
@@ -241,11 +287,15 @@ def test_a_source_that_changes_meanwhile_is_refused(tmp_path: Path, fp32: Path, 
     assert {"source"} == {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_is_kept_is_compared_by_its_bits(tmp_path: Path, fp32: Path) -> None:
-    """Even a NaN is the source's own, and no deviation."""
-    norm = np.ones(64, np.float32)
-    norm[7] = np.nan
-    notes: list[str] = []
-    source = with_tensors(fp32, **{NORM: norm})
-    convert(source, tmp_path / "a", options=options(validation=Validation.FULL), note=notes.append)
-    assert notes[-1].endswith(", 0 relative beyond rounding")
+def test_the_first_of_many_is_named_by_its_row_and_column(tmp_path: Path, fp32: Path) -> None:
+    """Beyond the first piece as well. Fault injection: turns red when `all_finite` counts no pieces before."""
+    shape = TinyShape(dtype=DType.FP32, vocab_size=20_480)  # of 64 values: 5 MiB
+    source = write_tiny_checkpoint(tmp_path / "large", shape)
+    tensors = random_tensors(shape, 0)
+    tensors["lm_head.weight"][18_000, 3] = tensors["lm_head.weight"][18_001, 0] = np.inf
+    (source / "model.safetensors").unlink()
+    write_tensors(source / "model.safetensors", tensors)
+    with pytest.raises(
+        CorruptData, match=r"lm_head\.weight holds NaN or infinity, the first at \[18000, 3\]"
+    ):
+        convert(source, tmp_path / "a")
