@@ -15,7 +15,7 @@ from services.common.checkpoint.layout import Storage, TensorSpec
 from services.common.checkpoint.requirements import Hosts
 from services.common.errors import InvalidRequest, Unsupported
 from services.loader import training_state
-from services.loader.hugging_face import parse_object
+from services.loader.json_object import parse_object
 from services.loader.quant_policy import apply_policy
 from services.loader.raw_checkpoint import RawCheckpoint
 from services.loader.source_tensor import SourceTensor
@@ -23,6 +23,7 @@ from services.loader.sources import read_source
 from services.loader.tensor_parallel import check_shares
 from services.loader.text_files import check_text_files
 
+_REMEDY: Final = "fetch config.json and weights again, from one place"
 _DERIVED_SUFFIX: Final = ".rotary_emb.inv_freq"  # old checkpoints store what the configuration implies
 
 
@@ -104,7 +105,9 @@ def _check_config(config: Mapping[str, Any]) -> None:
     try:
         Architecture.from_config(config, DType.BF16)
     except ValueError as fault:
-        raise InvalidRequest(f"config.json: {fault}", reason="CONFIG_INVALID") from None
+        raise InvalidRequest(
+            f"config.json: {fault}; fetch it again, or write it with save_pretrained", reason="CONFIG_INVALID"
+        ) from None
 
 
 def _without_redundant(
@@ -131,13 +134,13 @@ def _are_equal(one: SourceTensor, other: SourceTensor) -> bool:
 
 def _read_architecture(config: Mapping[str, Any], tensors: Mapping[str, SourceTensor]) -> Architecture:
     if EMBEDDING not in tensors:
-        raise InvalidRequest(f"tensor {EMBEDDING} is missing", reason="TENSOR_MISSING")
+        raise InvalidRequest(f"missing tensors: {EMBEDDING}; {_REMEDY}", reason="TENSOR_MISSING")
     dtype = tensors[EMBEDDING].dtype
     for tensor in tensors.values():
         if tensor.dtype is not dtype:
             raise Unsupported(
-                f"tensor {tensor.name} is {tensor.dtype}, {EMBEDDING} is {dtype}; "
-                "convert all of it to one dtype: --quant-policy bf16, fp16 or fp32",
+                f"tensor {tensor.name} is {tensor.dtype}, {EMBEDDING} is {dtype}, and an engine computes with one "
+                "dtype; give --quant-policy bf16, fp16 or fp32, which makes all of it one",
                 reason="MIXED_DTYPES",
             )
     return Architecture.from_config(config, dtype)
@@ -146,15 +149,15 @@ def _read_architecture(config: Mapping[str, Any], tensors: Mapping[str, SourceTe
 def _check_tensors(specs: tuple[TensorSpec, ...], tensors: Mapping[str, SourceTensor]) -> None:
     wanted = {spec.name: spec.shape for spec in specs}
     if missing := [name for name in wanted if name not in tensors]:
-        raise InvalidRequest(f"missing tensors: {_some(missing)}", reason="TENSOR_MISSING")
+        raise InvalidRequest(f"missing tensors: {_some(missing)}; {_REMEDY}", reason="TENSOR_MISSING")
     if extra := [name for name in tensors if name not in wanted]:
         raise InvalidRequest(
-            f"tensors that config.json leaves no place for: {_some(extra)}", reason="TENSOR_EXTRA"
+            f"tensors that config.json leaves no place for: {_some(extra)}; {_REMEDY}", reason="TENSOR_EXTRA"
         )
     for name, shape in wanted.items():
         if tensors[name].shape != shape:
             raise InvalidRequest(
-                f"tensor {name} has shape {list(tensors[name].shape)}; config.json asks for {list(shape)}",
+                f"tensor {name} has shape {list(tensors[name].shape)}, and config.json asks for {list(shape)}; {_REMEDY}",
                 reason="TENSOR_SHAPE",
             )
 

@@ -49,19 +49,27 @@ class Destination(NamedTuple):
 
         Raises:
             Overloaded: The disk has no room for so much.
+            InvalidRequest: No directory can be made there.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         prefix = f".{self.path.name}.converting-"
-        sweep(self.path.parent, prefix)
-        self._check_room(needed_bytes)
-        with owned_directory(self.path.parent, prefix) as work:
+        with contextlib.ExitStack() as scope:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                sweep(self.path.parent, prefix)
+                self._check_room(needed_bytes)
+                work = scope.enter_context(owned_directory(self.path.parent, prefix))
+            except OSError as failure:
+                raise InvalidRequest(
+                    f"{self.path.name} cannot be made in {self.path.parent.name} ({failure.strerror}); give another OUT",
+                    reason="DESTINATION_UNUSABLE",
+                ) from failure
             yield work
 
     def _check_room(self, needed_bytes: int) -> None:
-        free_bytes = shutil.disk_usage(self.path.parent).free
-        if free_bytes < needed_bytes:
+        disk = shutil.disk_usage(self.path.parent)
+        if disk.free < needed_bytes and disk.total:  # 0 of what is no disk, and of some that do not say
             raise Overloaded(
-                f"{self.path.name} needs {needed_bytes} bytes and its disk has {free_bytes} left; remove "
+                f"{self.path.name} needs {needed_bytes} bytes and its disk has {disk.free} left; remove "
                 "something there, or give another OUT",
                 reason="DISK_FULL",
             )

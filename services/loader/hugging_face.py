@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from services.common.checkpoint.manifest import MAX_SMALL_FILE_BYTES, PATHS, REQUIRED_ROLES, Role
 from services.common.checkpoint.plain_path import check_path
 from services.common.errors import CorruptData, InvalidRequest
 from services.loader import safetensors_file, torch_file
+from services.loader.json_object import parse_object
 from services.loader.raw_checkpoint import RawCheckpoint
+from services.loader.source_file import is_there
 from services.loader.source_tensor import SourceTensor, Table
 from services.loader.training_state import is_training_file
 
@@ -29,6 +30,7 @@ _LAYOUTS: Final = (  # by preference: where both are there, they are the same we
     _Layout("pytorch_model.bin.index.json", "pytorch_model.bin", torch_file.read_table),
 )
 _TORCH_SUFFIXES: Final = (".bin", ".pt", ".pth")
+_REMEDY: Final = "fetch the index and its files again, from one place"
 
 
 def read_hugging_face(directory: Path) -> RawCheckpoint:
@@ -41,16 +43,18 @@ def read_hugging_face(directory: Path) -> RawCheckpoint:
     """
     table = _read_weights(directory)
     training_files = {
-        path.name: path.stat().st_size for path in directory.iterdir() if is_training_file(path.name)
+        path.name: path.stat().st_size
+        for path in directory.iterdir()
+        if is_training_file(path.name) and path.is_file()
     }
     return RawCheckpoint(_read_small_files(directory), Table(table.tensors, table.dropped | training_files))
 
 
 def _read_weights(directory: Path) -> Table:
     for layout in _LAYOUTS:
-        if (directory / layout.index_name).is_file():
+        if is_there(directory / layout.index_name):
             return _read_sharded(directory, layout)
-        if (directory / layout.single_name).is_file():
+        if is_there(directory / layout.single_name):
             return layout.read_table(directory / layout.single_name)
     single = [path for path in sorted(directory.iterdir()) if _may_be_weights(path)]
     if len(single) != 1:
@@ -72,7 +76,7 @@ def _read_small_files(directory: Path) -> dict[str, bytes]:
     for role, name in PATHS.items():
         if role is Role.WEIGHTS:
             continue
-        if (directory / name).is_file():
+        if is_there(directory / name):
             found[name] = _read_small(directory / name)
         elif role in REQUIRED_ROLES:
             raise InvalidRequest(
@@ -85,50 +89,54 @@ def _read_small_files(directory: Path) -> dict[str, bytes]:
 def _read_small(path: Path) -> bytes:
     size_bytes = path.stat().st_size
     if not 1 <= size_bytes <= MAX_SMALL_FILE_BYTES:
-        raise InvalidRequest(f"{path.name}: {size_bytes} bytes; the most is {MAX_SMALL_FILE_BYTES}")
+        raise InvalidRequest(
+            f"{path.name}: {size_bytes} bytes, not 1 to {MAX_SMALL_FILE_BYTES}; fetch it again",
+            reason="FILE_SIZE",
+        )
     content = path.read_bytes()
     if path.suffix == ".json":
         parse_object(path.name, content)
     return content
 
 
-def parse_object(name: str, content: bytes) -> dict[str, Any]:
-    """The JSON object in a file; raises CorruptData where there is none."""
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as fault:
-        raise CorruptData(f"{name}: not JSON ({fault})") from None
-    if not isinstance(value, dict):
-        raise CorruptData(f"{name}: not a JSON object")
-    return value
-
-
 def _read_sharded(directory: Path, layout: _Layout) -> Table:
-    """The tensors of every file that the index names."""
-    weight_map = parse_object(layout.index_name, _read_small(directory / layout.index_name)).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise CorruptData(f"{layout.index_name}: no weight_map from tensors to files")
+    """The tensors of every file that the index names, which must be those that it names."""
+    weight_map = _read_weight_map(directory / layout.index_name)
     tensors: dict[str, SourceTensor] = {}
     dropped: dict[str, int] = {}
     places: dict[str, str] = {}
     for name in sorted(set(weight_map.values())):
         table = layout.read_table(_shard(directory, layout.index_name, name))
         if twice := tensors.keys() & table.tensors.keys():
-            raise CorruptData(f"{name}: tensor {min(twice)} is in another file too")
+            raise CorruptData(f"{name}: tensor {min(twice)} is in another file too; {_REMEDY}")
         tensors |= table.tensors
         dropped |= table.dropped
         places |= dict.fromkeys((*table.tensors, *table.dropped), name)
     for tensor, name in weight_map.items():
         if places.get(tensor) != name:
-            raise CorruptData(f"{layout.index_name}: tensor {tensor} is not in {name}")
+            raise CorruptData(f"{layout.index_name}: tensor {tensor} is not in {name}; {_REMEDY}")
+    if silent := tensors.keys() - weight_map.keys():
+        unnamed = min(silent)
+        raise CorruptData(f"{layout.index_name}: says nothing of {unnamed} in {places[unnamed]}; {_REMEDY}")
     return Table(tensors, dropped)
+
+
+def _read_weight_map(index: Path) -> dict[str, str]:
+    """Tensor to file."""
+    weight_map = parse_object(index.name, _read_small(index)).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise CorruptData(f"{index.name}: no weight_map from tensors to files; {_REMEDY}")
+    return weight_map
 
 
 def _shard(directory: Path, index: str, name: str) -> Path:
     try:
         check_path(name)
     except ValueError as fault:
-        raise CorruptData(f"{index}: {fault}") from None
-    if "/" in name or not (directory / name).is_file():
-        raise InvalidRequest(f"{index} names {name}, which is not there", reason="FILE_MISSING")
+        raise CorruptData(f"{index}: {fault}; {_REMEDY}") from None
+    if "/" in name or not is_there(directory / name):
+        raise InvalidRequest(
+            f"{index} names {name}, which is not there; fetch it too, from where the others came",
+            reason="FILE_MISSING",
+        )
     return directory / name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
 from services.common.errors import CorruptData, Unsupported
+from services.loader.json_object import decode
 from services.loader.source_tensor import SourceTensor, StoredTensor, Table
 from services.loader.training_state import is_training_state
 
@@ -59,7 +59,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int, int]:
         if length > min(MAX_HEADER_BYTES, size_bytes - 8):
             raise ValueError(f"a header of {length} bytes in a file of {size_bytes}")
         file.seek(8)
-        header = json.loads(file.read(length))
+        header = decode(file.read(length))
     if not isinstance(header, dict):
         raise TypeError("the header is not an object")
     return header, 8 + length, size_bytes - 8 - length
@@ -77,7 +77,8 @@ def _locate(path: Path, entry: _Entry, data_offset: int) -> StoredTensor:
     dtype = _DTYPES.get(str(entry.dtype))
     if dtype is None:
         raise Unsupported(
-            f"{path.name}: tensor {entry.name} is {entry.dtype}; this build converts {', '.join(_DTYPES)}",
+            f"{path.name}: tensor {entry.name} is {entry.dtype}; this build converts {', '.join(_DTYPES)}: save it "
+            "in one of these, or give the checkpoint as it was before it was quantised",
             reason="DTYPE_UNSUPPORTED",
         )
     nbytes = entry.end - entry.begin

@@ -12,6 +12,7 @@ from services.loader.artifact_source import read_artifact
 from services.loader.gguf_source import read_gguf
 from services.loader.hugging_face import read_hugging_face
 from services.loader.raw_checkpoint import RawCheckpoint
+from services.loader.source_file import is_there
 
 _FILE_ADVICE: Final = {FileFormat.V2: "a v2 weight file; give its artifact directory"}
 
@@ -25,10 +26,8 @@ def read_source(path: Path) -> RawCheckpoint:
         Unsupported: This build cannot convert it.
         CorruptData: A file is not what its name says.
     """
-    if path.is_file():
-        return _read_file(path)
     if not path.is_dir():
-        raise NotFound(f"{path.name}: no such directory or file")
+        return _read_file(path)
     if (path / MANIFEST_NAME).is_file():
         return read_artifact(path)
     if stray := sorted(path.glob("*.halogen")):
@@ -45,6 +44,10 @@ def read_source(path: Path) -> RawCheckpoint:
 
 
 def _read_file(path: Path) -> RawCheckpoint:
+    if not is_there(path):
+        raise NotFound(
+            f"{path.name}: no such directory or file; give a Hugging Face directory, a GGUF file or an artifact"
+        )
     with path.open("rb") as file:
         found = recognise(file.read(RECOGNISED_BYTES))
     if found is FileFormat.GGUF:

@@ -156,7 +156,8 @@ def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
     if dtype is None:
         kind = tensor.storage.kind.removeprefix("torch ")
         raise Unsupported(
-            f"{records.path.name}: tensor {name} is a {kind}; this build converts BFloat16, Half and Float",
+            f"{records.path.name}: tensor {name} is a {kind}; this build converts BFloat16, Half and Float: save "
+            "it as one of these, or give the checkpoint as it was before it was quantised",
             reason="DTYPE_UNSUPPORTED",
         )
     if not _is_contiguous(tensor):
