@@ -62,6 +62,14 @@ PROMISES = {
         "test_loader_cache_sharing",
         "test_an_artifact_is_served_from_an_http_store",
     ],
+    "4 convert: what would answer wrongly is refused; nothing is left when it is ended": [
+        *(
+            "test_what_would_answer_wrongly",
+            "test_what_the_engine_cannot_run",
+            "test_a_value_that_cannot_be_kept",
+        ),
+        *("test_a_bent_value_fails", "test_a_conversion_that_is_asked_to_end"),
+    ],
     "4.3 the converter's memory": ["test_a_gigabyte_passes"],
     "4.4 fault matrix; fuzzer": [
         *("test_checkpoint_faults", "a_malformed_header", "no_bytes_crash", "damage_to_any_file"),
@@ -72,6 +80,7 @@ PROMISES = {
     ],
     "4.5 kill -9 of converter and loader": [
         "test_a_kill_at_any_moment",
+        "test_a_converter_does_not_outlive_its_command",
         "test_a_loader_killed_at_any_point",
     ],
 }
