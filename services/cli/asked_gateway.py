@@ -47,7 +47,7 @@ def local_store(asked: Path | None) -> str:
     state: RunState | None = run_state.running(place := Home.find(asked))
     if state is None:
         raise _stopped(place, "--address and --store, the store that its loaders read")
-    return str(state.store)
+    return state.store
 
 
 def _stopped(place: Home, otherwise: str) -> CommandError:

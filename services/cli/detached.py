@@ -29,10 +29,11 @@ def serve(home: Home, plan: Plan) -> None:
         CommandError: It does not start, or does not answer.
     """
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "services.cli", "supervise", "--home", str(home.root)]
+    command = [sys.executable, "-m", "services.cli", "supervise"]
+    told = ["--home", str(home.root), "--store", home.loaders_store, "--link", str(theirs.fileno())]
     with theirs, (home.logs / "up.log").open("wb") as log:
         subprocess.Popen(
-            [*command, "--link", str(theirs.fileno())],
+            [*command, *told],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -8,14 +8,22 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.store_location import is_http
+
 NAME: Final = ".halogen"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Home:
-    """The folders of one local system. Two homes are two systems that know nothing of each other."""
+    """The folders of one local system. Two homes are two systems that know nothing of each other.
+
+    Attributes:
+        elsewhere: The store that its loader reads, a directory or a URL, if that is not the home's own.
+    """
 
     root: Path
+    elsewhere: str = ""
 
     @classmethod
     def find(cls, asked: Path | None = None) -> Home:
@@ -28,6 +36,22 @@ class Home:
             if (folder / NAME).is_dir():
                 return cls(folder / NAME)
         return cls(here / NAME)
+
+    def reading(self, store: str | None) -> Home:
+        """The same, its loader reading that store, if there is one.
+
+        Raises:
+            InvalidRequest: It is neither a directory nor a URL that loaders read.
+        """
+        if store is None:
+            return self
+        place = store if is_http(store) else str(ArtifactStore.at(store).root.absolute())
+        return dataclasses.replace(self, elsewhere=place)
+
+    @property
+    def loaders_store(self) -> str:
+        """Directory or URL of the store that the loader reads."""
+        return self.elsewhere or str(self.store)
 
     @property
     def state_file(self) -> Path:

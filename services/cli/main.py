@@ -33,6 +33,7 @@ from services.cli.options import (
     CohortOption,
     HomeOption,
     JsonOption,
+    LoadersStoreOption,
     LoadFormatOption,
     MaxTokensOption,
     ModelOption,
@@ -65,6 +66,7 @@ def start(
     detach: Annotated[bool, typer.Option("--detach", help="Return once it answers.")] = False,
     model_path: ModelPathOption = None,
     load_format: LoadFormatOption = LoadFormat.AUTO,
+    store: LoadersStoreOption = None,
     quant_policy: QuantPolicyOption = DEFAULTS.quant_policy,
     model: Annotated[
         str | None, typer.Option("--model", help="Its name; the directory's by default.")
@@ -72,7 +74,7 @@ def start(
     stop_with_parent: Annotated[bool, typer.Option("--stop-with-parent", hidden=True)] = False,
 ) -> None:
     """Serve a model on this machine: etcd, loader, engine, scheduler and gateway."""
-    place = Home.find(home)
+    place = Home.find(home).reading(store)
     options = ConversionOptions(quant_policy=quant_policy)
     plan = up.prepare(place, model, model_path, load_format, options)
     if up.greet_running(place, plan):
@@ -84,9 +86,13 @@ def start(
 
 
 @app.command(hidden=True)
-def supervise(home: Annotated[Path, typer.Option()], link: Annotated[int, typer.Option()]) -> None:
+def supervise(
+    home: Annotated[Path, typer.Option()],
+    store: Annotated[str, typer.Option()],
+    link: Annotated[int, typer.Option()],
+) -> None:
     """Run the five processes in the background, for `up --detach`."""
-    detached.supervise(Home(home), link)
+    detached.supervise(Home(home).reading(store), link)
 
 
 @app.command()

@@ -50,7 +50,16 @@ ModelPathOption = Annotated[
     typer.Option(
         "--model-path",
         "--serve",
-        help="Hugging Face directory, GGUF file or artifact to serve; the demo model by default.",
+        help="Hugging Face directory, GGUF file or artifact to serve, or with an http(s) --store the id of an "
+        "artifact there; the demo model by default.",
+    ),
+]
+LoadersStoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="HALOGEN_STORE",
+        help="Directory or http(s):// URL of artifacts that the loader reads; the home's own store by default.",
     ),
 ]
 LoadFormatOption = Annotated[

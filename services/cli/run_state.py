@@ -37,7 +37,7 @@ class RunState(BaseModel):
 
     pid: int
     addresses: Addresses
-    store: Path
+    store: str  # directory or URL
     logs: Path
 
 
@@ -61,7 +61,7 @@ def hold(home: Home) -> Iterator[None]:
 
 def save(home: Home, addresses: Addresses) -> None:
     """Tells other commands where this launcher's system is."""
-    state = RunState(pid=os.getpid(), addresses=addresses, store=home.store, logs=home.logs)
+    state = RunState(pid=os.getpid(), addresses=addresses, store=home.loaders_store, logs=home.logs)
     fresh = home.state_file.with_suffix(".new")
     fresh.write_text(state.model_dump_json(indent=2) + "\n")
     fresh.rename(home.state_file)

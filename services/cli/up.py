@@ -23,6 +23,8 @@ from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOp
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.completion import Completion
 from services.common.ending import end_with_parent
+from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
+from services.common.store_location import is_http
 
 T = TypeVar("T")
 
@@ -35,10 +37,14 @@ STOP_S: Final = 6 * PATIENCE_S
 
 
 class Plan(NamedTuple):
-    """What to serve, and under which name."""
+    """What to serve, and under which name.
+
+    Attributes:
+        artifact: Its directory, or its id where it lies in the store already; None for nothing as yet.
+    """
 
     model: str
-    artifact: Path
+    artifact: Path | ArtifactId | None
 
 
 def prepare(
@@ -53,7 +59,7 @@ def prepare(
     Args:
         home: The local system.
         model: The name to serve `source` under; None for that of its directory.
-        source: A Hugging Face directory, a GGUF file or an artifact.
+        source: A Hugging Face directory, a GGUF file or an artifact; the id of one in a store that is read over HTTP.
         load_format: What `source` must be.
         options: How it is converted.
 
@@ -66,6 +72,8 @@ def prepare(
     if source is None and load_format is not LoadFormat.AUTO:
         raise CommandError("--load-format says what --model-path must be; give that too")
     home.make()
+    if is_http(home.loaders_store):
+        return _from_store(model, source)
     if source is None:
         return Plan(demo.MODEL, demo.ensure(home.models).artifact)
     name = model or (source if source.is_dir() else source.with_suffix("")).name.lower()
@@ -77,24 +85,52 @@ def prepare(
     return Plan(name, artifact)
 
 
+def _from_store(model: str | None, source: Path | None) -> Plan:
+    """Nothing can be put into a store that is read over HTTP: what is served from it is named by its id."""
+    if source is None:
+        return Plan("", None)
+    if not ARTIFACT_ID_PATTERN.fullmatch(str(source)):
+        raise CommandError(
+            "with an http(s) --store, --model-path is the id of an artifact there: upload the artifact's directory "
+            "under its id, manifest.json last"
+        )
+    if not model:
+        raise CommandError("an id says nothing of a name: give --model, the name to serve the artifact under")
+    return Plan(model, ArtifactId(str(source)))
+
+
 async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
     """Publishes the plan's model as stable unless it stands already, asks its question, prints the answer."""
     async with ControlClient(addresses.gateway) as control:
         await own_system.check(control, home, addresses, START_S)
-        order = Order(plan.model, "stable", "", who=getpass.getuser(), why="halogen up")
-        with byte_progress() as progress:
-            artifact_id = await publish.register(control, order, plan.artifact, str(home.store), progress)
-        wanted = await publish.name(control, order._replace(artifact_id=artifact_id), once=True)
-        with err.status("waiting for the engine and the gateway"):
-            await publish.wait_until_serving(control, wanted, START_S)
-    answer = await _ask_first(addresses.gateway, plan)
-    closing.tell(addresses, answer.provenance.runtime_build if answer.provenance else "")
+        if plan.artifact is not None:
+            await _serve(control, home, plan.model, plan.artifact)
+    build = ""
+    if isinstance(plan.artifact, Path):
+        answer = await _ask_first(addresses.gateway, plan.model, plan.artifact)
+        build = answer.provenance.runtime_build if answer.provenance else ""
+    closing.tell(addresses, build)
+    if plan.artifact is None:
+        out.print("serve an artifact of the store:  halogen publish MODEL ID", markup=False)
 
 
-async def _ask_first(gateway: str, plan: Plan) -> Completion:
+async def _serve(control: ControlClient, home: Home, model: str, artifact: Path | ArtifactId) -> None:
+    order = Order(model, "stable", "", who=getpass.getuser(), why="halogen up")
+    with byte_progress() as progress:
+        artifact_id = await (
+            publish.register(control, order, artifact, home.loaders_store, progress)
+            if isinstance(artifact, Path)
+            else publish.register_by_id(control, order, artifact, progress, reverify=False)
+        )
+    wanted = await publish.name(control, order._replace(artifact_id=artifact_id), once=True)
+    with err.status("waiting for the engine and the gateway"):
+        await publish.wait_until_serving(control, wanted, START_S)
+
+
+async def _ask_first(gateway: str, model: str, artifact: Path) -> Completion:
     """One question to a model that can chat, the beginning of a story to one that cannot."""
-    greedy = ask.Asking(model=plan.model, max_tokens=64, temperature=0.0, timeout_s=START_S)
-    if can_chat(plan.artifact):
+    greedy = ask.Asking(model=model, max_tokens=64, temperature=0.0, timeout_s=START_S)
+    if can_chat(artifact):
         out.print(f"\n[bold]{QUESTION}[/bold]")
         return await ask.chat(gateway, [ask.user(QUESTION)], greedy, figures=out, max_tries=PATIENT_TRIES)
     out.print(f"\n[bold]{BEGINNING}[/bold]", end="")
@@ -168,10 +204,18 @@ async def unless(
 
 
 def greet_running(home: Home, plan: Plan) -> bool:
-    """When a system already runs from this home: introduces the model to it and tells so."""
+    """When a system already runs from this home: introduces the model to it and tells so.
+
+    Raises:
+        CommandError: Its loader reads another store.
+    """
     state = run_state.running(home)
     if state is None:
         return False
+    if state.store != home.loaders_store:
+        raise CommandError(
+            f"halogen already runs from {home.root}, with --store {state.store}; stop it with: halogen down"
+        )
     err.print(f"halogen already runs from {home.root} (process {state.pid})")
     asyncio.run(introduce(state.addresses, home, plan))
     return True

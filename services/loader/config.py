@@ -12,10 +12,11 @@ from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.errors import HalogenError, InvalidRequest, PreconditionFailed
 from services.common.memory_guard import DEFAULT_RATIO
+from services.common.store_location import is_http
 from services.common.trust_config import TrustConfig
 from services.loader.http_store import HttpOptions
 from services.loader.place import PlaceKind
-from services.loader.store_url import is_http, store_url
+from services.loader.store_url import store_url
 from services.loader.weight_file import ReadMode
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from yarl import URL
 
 from services.common.errors import InvalidRequest
-
-SCHEMES: Final = frozenset({"http", "https"})
-
-
-def is_http(location: str) -> bool:
-    """Whether a store lies there that is read over HTTP, rather than a directory."""
-    return urlsplit(location).scheme in SCHEMES
+from services.common.store_location import SCHEMES
 
 
 def store_url(location: str) -> URL:

@@ -273,3 +273,44 @@ def test_the_demo_model_answers(smollm2: demo.DemoModel) -> None:
         assert "tokens/s" in up.stdout
     finally:
         halogen("down", "--home", str(root))
+
+
+@contextlib.contextmanager
+def served_over_http(folder: Path) -> Iterator[str]:
+    """A plain HTTP server of a folder; gives its URL."""
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "http.server",
+        "0",
+        "--bind",
+        "127.0.0.1",
+        "--directory",
+        str(folder),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{server.stdout.readline().split()[5]}/"
+        finally:
+            server.terminate()
+
+
+def test_an_artifact_of_an_http_store_is_served_by_one_command(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Detached, so that the supervisor hears of the store, too.
+
+    Fault injection: detached.serve does not tell the supervisor of the store.
+    """
+    made = json.loads(halogen("convert", str(STORIES), str(tmp_path / "made"), "--json").stdout)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "made").rename(tmp_path / "store" / made["artifact_id"])
+    monkeypatch.setitem(ENVIRONMENT, "HALOGEN_CACHE_DIR", str(tmp_path / "cache"))
+    with served_over_http(tmp_path / "store") as url:
+        what = ["--store", url, "--model", "stories", "--model-path", made["artifact_id"]]
+        started = halogen("up", "--home", str(home), "--detach", *what)
+        assert 0 == started.returncode, started.stderr
+        answer = halogen("generate", "Once upon a time", "--home", str(home), "--max-tokens", "5", "--json")
+    assert 5 == len(json.loads(answer.stdout)["token_ids"])

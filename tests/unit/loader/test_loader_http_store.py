@@ -8,10 +8,11 @@ import pytest
 from yarl import URL
 
 from services.common.errors import CorruptData, InvalidRequest, NotFound, PreconditionFailed
+from services.common.store_location import is_http
 from services.loader.http_store import redirected
 from services.loader.patience import WORTH_BYTES, BrokenOff, Patience
 from services.loader.range_answer import RangeAnswer
-from services.loader.store_url import is_http, store_url
+from services.loader.store_url import store_url
 
 
 @pytest.mark.parametrize(
