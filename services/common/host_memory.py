@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +25,14 @@ _VERSIONS: Final = (
 )
 
 
+class _Group(NamedTuple):
+    """A control group: this process's own, or one above it."""
+
+    folder: Path
+    version: _Version
+    is_own: bool
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostMemory:
     """Reads limits.
@@ -42,19 +50,27 @@ class HostMemory:
 
         Cached files that can be dropped do not count as held.
         """
-        groups = (_group_bound(group, version) for group, version in self._groups())
-        return (*(bound for bound in groups if bound), self._host_bound())
+        return self._bounds(self._groups())
+
+    def shared_bounds(self) -> tuple[Bound, ...]:
+        """The same without this process's own control group, in which other processes' memory does not count."""
+        return self._bounds(group for group in self._groups() if not group.is_own)
+
+    def _bounds(self, groups: Iterable[_Group]) -> tuple[Bound, ...]:
+        limits = (_group_bound(group) for group in groups)
+        return (*(bound for bound in limits if bound), self._host_bound())
 
     def _host_bound(self) -> Bound:
         meminfo = _pairs(_read(self.proc / "meminfo"))
         total, available = (meminfo[name] * 1024 for name in ("MemTotal:", "MemAvailable:"))
         return Bound("this host", total, total - available)
 
-    def _groups(self) -> Iterator[tuple[Path, _Version]]:
+    def _groups(self) -> Iterator[_Group]:
         for version in _VERSIONS:
             root = self.cgroup / version.folder
             own = root / self._own_group(version)
-            yield from ((group, version) for group in (own, *own.parents) if group.is_relative_to(root))
+            above = (path for path in own.parents if path.is_relative_to(root))
+            yield from (_Group(path, version, is_own=path == own) for path in (own, *above))
 
     def _own_group(self, version: _Version) -> str:
         """Below the version's root; the root itself where the path leads nowhere that we see."""
@@ -65,13 +81,13 @@ class HostMemory:
         return ""
 
 
-def _group_bound(group: Path, version: _Version) -> Bound | None:
+def _group_bound(group: _Group) -> Bound | None:
     """The group's limit, if it has one."""
-    limit = _read(group / version.limit)
+    limit = _read(group.folder / group.version.limit)
     if not limit.isdigit():
         return None
-    droppable = _pairs(_read(group / "memory.stat")).get("inactive_file", 0)
-    held_bytes = max(0, int(_read(group / version.usage)) - droppable)
+    droppable = _pairs(_read(group.folder / "memory.stat")).get("inactive_file", 0)
+    held_bytes = max(0, int(_read(group.folder / group.version.usage)) - droppable)
     return Bound("the control group", int(limit), held_bytes)
 
 

@@ -42,8 +42,8 @@ class EngineConfig(ProcessConfig):
         DEFAULT_RATIO,
         gt=0,
         le=1,
-        description="copies of weights are refused that would take more than this part of the memory of the "
-        "control group or host",
+        description="a model is refused if keys and values, its weights and copies of them would take more than this "
+        "part of the memory of the control group, host or device",
     )
     threads: int = Field(
         usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"

@@ -15,12 +15,14 @@ import torch
 from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.graph_hash import Built
 from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
+from services.common.checkpoint.manifest import Manifest
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
 from services.engine.mapping import map_file, populate
+from services.engine.memory_need import MemoryNeed
 from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.weights import DTypeChoice, bind, copied_bytes, stored_dtype
 from services.engine.ragged import Ragged
@@ -77,7 +79,8 @@ class ModelLoading:
     """How this engine loads models: the choices that are the same for all of them.
 
     Attributes:
-        guard: Asked before weights are copied; those that are used in place take no memory but the loader's.
+        guard: Bounds what this engine takes: its arena, and copies of weights.
+        shared: Bounds that together with the weights, which are the loader's where they are used in place.
     """
 
     arena: Arena
@@ -85,6 +88,18 @@ class ModelLoading:
     dtype: DTypeChoice
     max_model_len: int
     guard: MemoryGuard = UNGUARDED
+    shared: MemoryGuard = UNGUARDED
+
+    def check_memory(self, manifest: Manifest, *, is_nearby: bool) -> None:
+        """Raises Overloaded, with the arithmetic, if an artifact would take more memory than there is.
+
+        Args:
+            manifest: The artifact's.
+            is_nearby: Whether the loader needs no more memory for its weights.
+        """
+        arena_bytes = self.arena.untouched_bytes
+        need = MemoryNeed.foreseen(manifest, self.dtype, arena_bytes, is_nearby=is_nearby)
+        need.check(self.guard, self.shared)
 
     def load(self, prepared: PreparedArtifact) -> ModelOnArena:
         """Maps and binds the weights; takes as long as their pages take to become resident.
@@ -94,14 +109,14 @@ class ModelLoading:
             PreconditionFailed: What was built is not the model that the file describes.
             Unsupported: It is a model that this engine does not compute.
             Unavailable: The file is gone.
-            Overloaded: They would have to be copied, and memory would be short.
+            Overloaded: Memory would be short.
         """
         mapped = map_file(prepared.weights)
         header = _read_header(mapped)
         if header.identity != prepared.identity:
             raise CorruptData("the mapped weights are not those that the loader verified; prepare them again")
-        if copied := copied_bytes(header, self.dtype):
-            self.guard.check(copied)
+        need = MemoryNeed(self.arena.untouched_bytes, copied_bytes(header, self.dtype))
+        need.check(self.guard, self.shared)
         populate(mapped[: max(0, mapped.numel() - prepared.lazy_bytes)])
         architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
         weights = bind(mapped, header, architecture, self.dtype)

@@ -13,18 +13,20 @@ import torch
 
 from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
+from services.common.checkpoint.manifest import Manifest
 from services.common.host_memory import HostMemory
 from services.common.lifecycle import Stop
 from services.common.memory_guard import MemoryGuard
 from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
-from services.common.process import Identity, Started
+from services.common.process import Identity, Started, boot_id
 from services.common.readiness import STOPPING
 from services.common.registry import keys
 from services.common.registry.records import (
     EngineRecord,
     GenerationRecord,
     GenerationState,
+    LoaderRecord,
     OfferRecord,
     Serving,
     Target,
@@ -39,6 +41,7 @@ from services.common.ticket import TicketSigner
 from services.engine.arena import Arena
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.config import EngineConfig
+from services.engine.device_memory import device_bounds
 from services.engine.engine import Engine
 from services.engine.generation_manager import GenerationManager
 from services.engine.kernels.choice import choose_kernels
@@ -46,6 +49,7 @@ from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
 from services.engine.metrics import export
+from services.engine.nearby_weights import NearbyWeights
 from services.engine.qualifier import Qualifier
 from services.engine.servicer import EngineServicer
 from services.engine.suitability import SuitableOnly, offer_of
@@ -75,6 +79,10 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         dtype=config.dtype,
         max_model_len=config.max_model_len,
         guard=MemoryGuard(config.memory_guard_ratio, HostMemory().bounds),
+        shared=MemoryGuard(
+            config.memory_guard_ratio,
+            lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)),
+        ),
     )
     async with engine, connect(str(config.loader)) as channel:
         room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))
@@ -95,6 +103,8 @@ class _Room:
         self._config = config
         self._build = build
         self._offer = offer_of(config.dtype)
+        self._loading = loading
+        self._nearby = NearbyWeights(boot_id())
         self._qualifier = Qualifier(build)
         self._records: tuple[GenerationRecord, ...] = ()
         self._news = asyncio.Event()
@@ -103,7 +113,7 @@ class _Room:
         engine.on_stall = self._on_stall
         self._generations = GenerationManager(
             engine=engine,
-            loader=SuitableOnly(loader, self._offer),
+            loader=SuitableOnly(loader, self._offer, self._check_memory),
             load=loading.load,
             assignments=Assignments(ServedPairs.parse(config.serves)),
             ticket_ttl_s=config.ticket_ttl_s,
@@ -155,10 +165,15 @@ class _Room:
         async with (
             View(store, keys.TARGETS, Target) as targets,
             View(store, keys.SERVING, Serving) as serving,
+            View(store, keys.LOADERS, LoaderRecord) as loaders,
+            background(self._nearby.follow(loaders)),
             background(self._generations.follow(targets, serving)),
             background(self._qualifier.follow(store)),
         ):
             yield
+
+    def _check_memory(self, manifest: Manifest) -> None:
+        self._loading.check_memory(manifest, is_nearby=self._nearby.has(manifest.id))
 
     @contextlib.asynccontextmanager
     async def _registered(self, store: Store, identity: Identity, server: RpcServer) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from services.common.checkpoint.graph_hash import topology_digest
@@ -29,20 +30,29 @@ class SuitableOnly:
     Args:
         loader: Prepares them.
         offer: What this engine offers.
+        check_memory: Raises Overloaded if it has not the memory for an artifact; called in a thread.
     """
 
-    def __init__(self, loader: ManifestLoader, offer: Offer) -> None:
+    def __init__(
+        self,
+        loader: ManifestLoader,
+        offer: Offer,
+        check_memory: Callable[[Manifest], object] = lambda _: None,
+    ) -> None:
         self._loader = loader
         self._offer = offer
+        self._check_memory = check_memory
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
         """As the loader does.
 
         Raises:
             PreconditionFailed: The artifact requires what this engine is not.
+            Overloaded: Memory would be short.
         """
         manifest = await self._loader.manifest(artifact_id)
         await asyncio.to_thread(check_suitable, manifest, self._offer)
+        await asyncio.to_thread(self._check_memory, manifest)
         return await self._loader.prepare(artifact_id)
 
 

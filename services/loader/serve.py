@@ -32,12 +32,14 @@ from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
 from services.loader.model_path import bring_in
 from services.loader.pace import GentlePace
+from services.loader.place import PlaceKind
 from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.preparations import Preparations
 from services.loader.reading import Reading
 from services.loader.servicer import LoaderServicer
 from services.loader.supply import supply
 from services.loader.traffic import Traffic
+from services.loader.weight_file import ReadMode
 
 SERVICE: Final = "halogen.v1.LoaderService"
 
@@ -107,7 +109,8 @@ async def _registered(
     config: LoaderConfig, store: Store, identity: Identity, preparations: Preparations
 ) -> AsyncIterator[None]:
     """Keeps loaders/{id} telling what this loader holds."""
-    record = LoaderRecord(**dataclasses.asdict(identity), **_told(preparations))
+    fills_memory = config.asked_mode is not ReadMode.MMAP and config.only_place is not PlaceKind.FILE
+    record = LoaderRecord(**dataclasses.asdict(identity), fills_memory=fills_memory, **_told(preparations))
 
     async def tell(registration: Registration[LoaderRecord]) -> None:
         while True:

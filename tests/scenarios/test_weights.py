@@ -163,3 +163,32 @@ def weights_of_loader(pid: int) -> list[Path]:
         for path in folder.iterdir()
         if path.stat().st_size > 1 << 20
     )
+
+
+async def test_an_engine_without_memory_for_keys_and_values_says_so(
+    start: Start, stories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arena is promised memory that it has not touched: weights beside it are refused before anybody is killed.
+
+    Fault injection: turns red when the engine has artifacts prepared without SuitableOnly's check_memory.
+    """
+    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(70 << 20), "0"))
+    monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
+    system: Cluster = await start("in_process")
+    await system.publish("m", stories["stories-v1"], wait_s=0)
+    assert re.search(
+        rf"memory guard: needs {64 << 20} \+ holds 0 > 0\.85 x limit {70 << 20} bytes of the control group "
+        rf"\(needed: {64 << 20} for keys and values, by --kv-arena-bytes",
+        await first_error(system),
+    )
+
+
+async def first_error(system: Cluster) -> str:
+    """What an engine says of the first generation that it cannot bring up."""
+    async with system.control() as control, contextlib.aclosing(control.watch()) as statuses:
+        async for status in statuses:
+            for process in status.processes:
+                for generation in process.generations:
+                    if generation.error:
+                        return generation.error
+    return ""

@@ -197,10 +197,14 @@ class EngineRecord(ProcessRecord):
 
 
 class LoaderRecord(ProcessRecord):
-    """loaders/{id}: where weights last went, and how they were read, both for people."""
+    """loaders/{id}: where weights last went, and how they were read, both for people.
+
+    fills_memory is whether what it prepares takes memory, and does not stay on a disk.
+    """
 
     placement: str = ""
     reading: str = ""
+    fills_memory: bool = True
     artifact_ids: tuple[ArtifactId, ...] = ()
 
 

@@ -43,6 +43,23 @@ def test_every_limit_above_this_process_is_told(
     assert [*(Bound("the control group", *pair) for pair in expected), HOST] == list(bounds)
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("", {}, []),
+        ("0::/\n", group("", "900", "700"), []),
+        ("0::/a/b\n", group("a/b/", "900", "700") | group("a/", "950", "800"), [(950, 800)]),
+        ("4:cpu,cpuacct:/x\n3:memory:/jobs\n", V1, []),
+    ],
+)
+def test_other_processes_memory_counts_above_this_process(
+    tmp_path: Path, groups: str, files: dict[str, str], expected: list[tuple[int, int]]
+) -> None:
+    """In the control groups above its own, and on the host."""
+    bounds = make_memory(tmp_path, groups, files).shared_bounds()
+    assert [*(Bound("the control group", *pair) for pair in expected), HOST] == list(bounds)
+
+
 def test_this_host_can_be_read() -> None:
     """Whatever kernel the tests run on."""
     *_, host = HostMemory().bounds()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NoReturn
 
 import pytest
 
@@ -11,8 +12,9 @@ from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.graph_hash import GraphHash
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.requirements import Hosts, Requirements
-from services.common.errors import PreconditionFailed
+from services.common.errors import Overloaded, PreconditionFailed
 from services.common.ids import ArtifactId
+from services.common.memory_guard import guarded
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.model.weights import DTypeChoice
 from services.engine.suitability import SuitableOnly, check_suitable, offer_of
@@ -62,6 +64,21 @@ async def test_r_g5_what_this_engine_cannot_serve_is_never_prepared(case: str) -
     loader = Loader(made)
     with pytest.raises(PreconditionFailed, match=expected):
         await SuitableOnly(loader, offer_of("auto")).prepare(ANY)
+    assert [] == loader.prepared
+
+
+async def test_what_memory_cannot_bear_is_never_prepared() -> None:
+    """The loader is not asked for what could not be served.
+
+    Fault injection: SuitableOnly.prepare asks the loader first.
+    """
+    loader = Loader(manifest())
+
+    def refuse(_: Manifest) -> NoReturn:
+        raise guarded("too much")
+
+    with pytest.raises(Overloaded, match="too much"):
+        await SuitableOnly(loader, offer_of("auto"), refuse).prepare(ANY)
     assert [] == loader.prepared
 
 

@@ -31,6 +31,8 @@ from services.engine.model.llama import Llama
 from services.engine.model.weights import DTypeChoice
 from tests.unit.engine.decoding import Decoding, prepared
 
+ARENA_BYTES = 1 << 20
+
 
 def mapping_of(path: Path) -> dict[str, int]:
     """The kernel's counts of a mapping of this process, in KiB; empty if there is none."""
@@ -42,7 +44,7 @@ def mapping_of(path: Path) -> dict[str, int]:
 
 
 def loading(dtype: DTypeChoice = "auto") -> ModelLoading:
-    return ModelLoading(arena=Arena(1 << 20), kernels=PortableKernels(), dtype=dtype, max_model_len=0)
+    return ModelLoading(arena=Arena(ARENA_BYTES), kernels=PortableKernels(), dtype=dtype, max_model_len=0)
 
 
 def test_weights_are_shared_with_the_file_and_not_private(artifacts: dict[str, Path]) -> None:
@@ -95,14 +97,15 @@ def test_what_is_mapped_lazily_is_left_on_the_disk(artifacts: dict[str, Path]) -
 def test_copies_of_weights_stay_below_the_memory_guard(
     artifacts: dict[str, Path], choice: DTypeChoice
 ) -> None:
-    """Used in place, weights take no memory but the loader's; copies are refused before they are made.
+    """Used in place, weights take no memory but the loader's; copies are refused before they are made. What the arena will
+    take counts, too.
 
     Fault injection: turns red when ModelLoading.load does not ask its guard.
     """
     artifact = artifacts["stories-v1"]
     header = Header.decode((artifact / "model.halogen").read_bytes())
     assert {DType.BF16} == {entry.dtype for entry in header.layout.entries}
-    need_bytes = 2 * sum(entry.nbytes for entry in header.layout.entries)
+    need_bytes = 2 * sum(entry.nbytes for entry in header.layout.entries) + ARENA_BYTES
     short = MemoryGuard(0.5, lambda: [Bound("this host", 2 * need_bytes, 1)])
     guarded = dataclasses.replace(loading(choice), guard=short)
     if choice == "auto":

@@ -1,0 +1,58 @@
+"""What serving an artifact will take of memory, held against every limit before any of it is taken."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.manifest import Manifest
+from services.common.memory_guard import MemoryGuard, guarded
+from services.engine.model.weights import DTypeChoice
+
+
+class MemoryNeed(NamedTuple):
+    """Bytes that are not taken yet.
+
+    Attributes:
+        arena_bytes: For keys and values: what of the arena was never used.
+        copied_bytes: For copies of weights, in another dtype.
+        weights_bytes: For weights that the loader is yet to bring into memory, as its own.
+    """
+
+    arena_bytes: int
+    copied_bytes: int = 0
+    weights_bytes: int = 0
+
+    @classmethod
+    def foreseen(
+        cls, manifest: Manifest, dtype: DTypeChoice, arena_bytes: int, *, is_nearby: bool
+    ) -> MemoryNeed:
+        """Of an artifact that is to be computed in `dtype`; header and padding count as weights.
+
+        Args:
+            manifest: The artifact's.
+            dtype: What the engine computes in.
+            arena_bytes: As above.
+            is_nearby: Whether the loader needs no more memory for its weights.
+        """
+        stored, weights_bytes = manifest.architecture.dtype, manifest.weights.size_bytes
+        is_copied = dtype == "float32" and stored is not DType.FP32
+        return cls(
+            arena_bytes=arena_bytes,
+            copied_bytes=weights_bytes * DType.FP32.bits // stored.bits if is_copied else 0,
+            weights_bytes=0 if is_nearby else weights_bytes,
+        )
+
+    def check(self, own: MemoryGuard, shared: MemoryGuard) -> None:
+        """Raises Overloaded, with the arithmetic, where memory would be short.
+
+        Args:
+            own: Bounds what this process takes.
+            shared: Bounds what this process and the loader take together.
+        """
+        own_bytes = self.arena_bytes + self.copied_bytes
+        if refusal := own.refusal(own_bytes) or shared.refusal(own_bytes + self.weights_bytes):
+            raise guarded(
+                f"{refusal} (needed: {self.arena_bytes} for keys and values, by --kv-arena-bytes, {self.copied_bytes} "
+                f"for copies of weights, {self.weights_bytes} for weights)"
+            )
