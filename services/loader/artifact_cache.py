@@ -14,10 +14,10 @@ from services.common.checkpoint.manifest import ManifestFile
 from services.common.checkpoint.partial_file import PartialFile
 from services.common.errors import Overloaded
 from services.loader.cache_metrics import CacheMetrics
+from services.loader.cache_shortage import Shortage, bound_bytes
 from services.loader.turn import turn_if_free
 
 PARTIAL_KEEP_S: Final = 24 * 3600.0  # a file that nobody went on with for so long will not be asked for again
-_OF_FREE: Final = (9, 10)
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class ArtifactCache:
         except OSError as failure:
             if failure.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise self._full(file.size_bytes, self.directory.entries(), str(failure.strerror)) from None
+            raise self._full(file.size_bytes, self.directory.entries()) from None
 
     def _choose(self, entries: tuple[CacheEntry, ...], needed_bytes: int) -> tuple[CacheEntry, ...]:
         used_bytes, free_bytes = total_bytes(entries), self.directory.free_bytes
@@ -73,7 +73,7 @@ class ArtifactCache:
         excess_bytes = max(over_bytes, needed_bytes - free_bytes)
         plan = plan_eviction(entries, excess_bytes)
         if plan.freed_bytes < excess_bytes:
-            raise self._full(needed_bytes, entries, "the rest is pinned or in use")
+            raise self._full(needed_bytes, entries)
         for victim in plan.victims:
             self._metrics.evicted()
             log.info(
@@ -81,24 +81,11 @@ class ArtifactCache:
             )
         return plan.victims
 
-    def _full(self, needed_bytes: int, entries: tuple[CacheEntry, ...], why: str) -> Overloaded:
-        used_bytes, free_bytes = total_bytes(entries), self.directory.free_bytes
-        pinned_bytes = total_bytes(entry for entry in entries if entry.is_pinned)
-        held_bytes = total_bytes(entry for entry in entries if entry.is_held)
+    def _full(self, needed_bytes: int, entries: tuple[CacheEntry, ...]) -> Overloaded:
+        shortage = Shortage.of(entries, needed_bytes, self.directory.free_bytes, self._asked_bytes)
         return Overloaded(
-            f"no room in the artifact cache: {needed_bytes} bytes are needed, {free_bytes} are free on its disk, "
-            f"{used_bytes} of at most {bound_bytes(self._asked_bytes, used_bytes, free_bytes)} are taken "
-            f"({pinned_bytes} pinned, {held_bytes} in use): {why}; free the disk, raise --cache-max-bytes, or unpin "
-            "with: halogen cache unpin",
+            shortage.text,
             reason="CACHE_FULL",
-            metadata={"needed_bytes": str(needed_bytes), "free_bytes": str(free_bytes)},
+            metadata={"needed_bytes": str(needed_bytes), "free_bytes": str(shortage.free_bytes)},
             retry_after_s=10.0,
         )
-
-
-def bound_bytes(asked_bytes: int | None, used_bytes: int, free_bytes: int) -> int:
-    """What a cache may take: what was asked for, else most of what it has and could have."""
-    if asked_bytes is not None:
-        return asked_bytes
-    part, of = _OF_FREE
-    return (used_bytes + free_bytes) * part // of

@@ -64,7 +64,8 @@ class Artifacts(Protocol):
         Raises:
             CorruptData: What came is not what the manifest names.
             Overloaded: There is no room for it.
-            Unavailable: The store is not there, or the file changed in it.
+            Unavailable: The store is not there.
+            PreconditionFailed: The file changes in the store again and again.
             HalogenError: As the store says.
         """
         ...

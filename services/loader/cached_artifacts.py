@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Final
 
 import structlog
 
@@ -13,7 +14,7 @@ from services.common.checkpoint.manifest import ManifestFile, Role
 from services.common.checkpoint.partial_file import PartialFile
 from services.common.checkpoint.signatures import ANYBODY, TrustedKeys
 from services.common.checkpoint.verified_artifact import verify_small
-from services.common.errors import CorruptData, InvalidRequest, NotFound
+from services.common.errors import CorruptData, InvalidRequest, NotFound, PreconditionFailed
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
 from services.common.telemetry.tracing import span
@@ -21,11 +22,14 @@ from services.loader.artifact_cache import ArtifactCache
 from services.loader.artifacts import Listener
 from services.loader.cache_metrics import CacheMetrics
 from services.loader.fetch import Fetch
+from services.loader.http_file import OtherVersion
 from services.loader.http_store import HttpStore
 from services.loader.small_download import download_small
 from services.loader.stoppable import in_thread, run_stoppable
 from services.loader.turn import turn
 from services.loader.weights_download import download_weights
+
+VERSIONS: Final = 4  # of one file, one after the other, are too many
 
 log = structlog.get_logger()
 
@@ -109,11 +113,34 @@ class CachedArtifacts:
         partial = await run_stoppable(lambda _: self._cache.reserve(file), PartialFile.close)
         try:
             listener.expect(file.size_bytes)
-            await self._fill(stored, file, partial, listener)
+            await self._fill_from_any(stored, file, partial, listener)
             await in_thread(lambda: self._directory.publish(partial, stored, file))
         finally:
             partial.close()
         log.info("file_fetched", artifact_id=stored.manifest.id, file=file.path, size_bytes=file.size_bytes)
+
+    async def _fill_from_any(
+        self, stored: StoredArtifact, file: ManifestFile, partial: PartialFile, listener: Listener
+    ) -> None:
+        """Goes on with the version that the store has by now, whichever: what is verified is right, and is kept.
+
+        Raises:
+            PreconditionFailed: It comes to no end, as where replicas disagree.
+        """
+        pause = self._store.backoff()
+        for _ in range(VERSIONS):
+            retold = _Retold(listener)
+            try:
+                return await self._fill(stored, file, partial, retold)
+            except OtherVersion as other:
+                log.warning("source_changed", file=file.path, versions=str(other))
+            retold.take_back()
+            await pause.pause()
+        raise PreconditionFailed(
+            f"{file.path} comes from the store in other versions again and again: let nobody write it, and all servers "
+            "behind --store name the same ETag (or Last-Modified) for it, or give --store a single one; then publish again",
+            reason="SOURCE_CHANGED",
+        )
 
     async def _fill(
         self, stored: StoredArtifact, file: ManifestFile, partial: PartialFile, listener: Listener
@@ -148,6 +175,24 @@ class CachedArtifacts:
         async with self.opened(artifact_id) as stored:
             file = stored.manifest.file(fault.metadata.get("file", ""))
             return file is not None and await in_thread(lambda: self._directory.forget(file))
+
+
+class _Retold:
+    """A listener whose bytes are to come once more if it comes to nothing."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._done_bytes = 0
+
+    def expect(self, by_bytes: int) -> None:
+        self._listener.expect(by_bytes)
+
+    def advance(self, by_bytes: int) -> None:
+        self._done_bytes += by_bytes
+        self._listener.advance(by_bytes)
+
+    def take_back(self) -> None:
+        self._listener.expect(self._done_bytes)
 
 
 def _release(held: HeldArtifact | None) -> None:

@@ -11,13 +11,18 @@ import aiohttp
 from yarl import URL
 
 from services.common.checkpoint.manifest import ManifestFile
-from services.common.errors import CorruptData, Unavailable
+from services.common.errors import CorruptData
 from services.loader.patience import BrokenOff
 from services.loader.range_answer import RangeAnswer
 
 PIECE_BYTES: Final = (
     256 << 10
 )  # what is not taken yet is as much at most, and is lost when a connection breaks
+
+
+class OtherVersion(Exception):
+    """The store has another version of a file than it has begun to send; what was verified is right all the same."""
+
 
 Get = Callable[[URL, Mapping[str, str]], AbstractAsyncContextManager[aiohttp.ClientResponse]]
 
@@ -48,7 +53,7 @@ class HttpFile:
 
         Raises:
             BrokenOff: Nobody answered, or another request may help.
-            Unavailable: The store has another version by now.
+            OtherVersion: The store has another one by now.
             NotFound: It is not there.
             PreconditionFailed: The store does not let this loader have it.
             CorruptData: It is not as long as the manifest says.
@@ -69,12 +74,7 @@ class HttpFile:
     def _check(self, answer: RangeAnswer, begin: int) -> None:
         first = self._first or answer
         if (answer.version, answer.is_part) != (first.version, first.is_part):
-            raise Unavailable(
-                f"{self._file.path} has changed in the store while it was fetched; what was verified is kept: "
-                "try again once nobody writes it",
-                reason="SOURCE_CHANGED",
-                retry_after_s=1.0,
-            )
+            raise OtherVersion(f"{answer.version or 'no version'} after {first.version or 'no version'}")
         if answer.total_bytes not in (None, self._file.size_bytes):
             raise CorruptData(
                 f"{self._file.path} has {answer.total_bytes} bytes in the store, not {self._file.size_bytes}; "

@@ -14,6 +14,7 @@ import aiohttp
 import structlog
 from yarl import URL
 
+from services.common.backoff import Backoff
 from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, ManifestFile
 from services.common.checkpoint.signatures import MAX_SIGNATURES_BYTES, SIGNATURES_NAME
@@ -83,6 +84,10 @@ class HttpStore:
         """For one sequence of requests."""
         options = self._options
         return Patience(options.tries, options.first_pause_s, options.most_pause_s)
+
+    def backoff(self) -> Backoff:
+        """Pauses between two tries at a file that changes."""
+        return Backoff(self._options.first_pause_s, self._options.most_pause_s)
 
     def file(self, artifact_id: ArtifactId, file: ManifestFile) -> HttpFile:
         """One file of an artifact."""

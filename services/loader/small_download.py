@@ -14,7 +14,8 @@ async def download_small(file: ManifestFile, fetch: Fetch) -> None:
 
     Raises:
         CorruptData: It came wrong twice.
-        Unavailable: The store fails again and again, or the file changed in it.
+        Unavailable: The store fails again and again.
+        OtherVersion: The file changed in it.
         HalogenError: As `RemoteFile.open` says.
     """
     content = await fetch.read(0, file.size_bytes)

@@ -26,7 +26,8 @@ async def download_weights(manifest: Manifest, fetch: Fetch) -> None:
 
     Raises:
         CorruptData: The header is not the manifest's, or a block came wrong twice.
-        Unavailable: The store fails again and again, or the file changed in it.
+        Unavailable: The store fails again and again.
+        OtherVersion: The file changed in it.
         HalogenError: As `RemoteFile.open` says.
     """
     header = await _header(manifest, fetch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ class StoreServer:
         spoil: Changes a file's content before it is sent.
         gates: By file name: no piece is sent before the event is set; `reached` says that one would be.
         alarms: By file name: an event that is set when so many bytes of it have been sent in all.
+        bytes_per_s: How fast it is.
     """
 
     def __init__(self, root: Path) -> None:
@@ -50,6 +52,7 @@ class StoreServer:
         self.cuts: dict[str, list[int]] = {}
         self.spoil: Callable[[str, bytearray], None] = lambda _name, _content: None
         self.gates: dict[str, asyncio.Event] = {}
+        self.bytes_per_s = math.inf
         self.alarms: dict[str, tuple[int, asyncio.Event]] = {}
         self.reached: dict[str, asyncio.Event] = collections.defaultdict(asyncio.Event)
 
@@ -94,6 +97,7 @@ class StoreServer:
         for offset in range(0, cut, PIECE_BYTES):
             await self._pass_gate(name)
             piece = content[offset : min(offset + PIECE_BYTES, cut)]
+            await asyncio.sleep(len(piece) / self.bytes_per_s)
             await response.write(piece)
             self.sent_bytes[name] += len(piece)
             self._ring(name)

@@ -232,7 +232,7 @@ async def test_a_full_disk_says_what_is_needed_and_free(
     monkeypatch.setattr(os, "posix_fallocate", allocate)
     async with open_cached(server.url, cache_dir) as artifacts:
         with pytest.raises(
-            Overloaded, match=f"{weights.size_bytes} bytes are needed, .*No space left"
+            Overloaded, match=f"{weights.size_bytes} bytes are needed, .*free the disk"
         ) as failure:
             await bring_all(artifacts, stored.manifest.id)
     assert ("CACHE_FULL", str(weights.size_bytes)) == (
