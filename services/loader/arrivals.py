@@ -1,10 +1,14 @@
-"""Artifacts on their way to where they can be read: manifest, files brought here, small files and header verified."""
+"""Artifacts on their way to where they can be read: manifest, files brought here, small files and header verified.
+
+Weights, by far the most of it, are brought last, and only when those in memory will not do.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -21,7 +25,6 @@ from services.loader.place import Holding
 from services.loader.residents import Prepared
 
 R = TypeVar("R")
-Foresee = Callable[[StoredArtifact], Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -52,6 +55,25 @@ class Verified(NamedTuple):
         )
 
 
+async def _nothing(_stored: StoredArtifact) -> None:
+    """Foresees nothing, finds nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Generic[R]):
+    """What is to become of an artifact.
+
+    Attributes:
+        work: Verifies the weights' data, and makes something of them.
+        foresee: Raises, before anything but the manifest is brought, what would end the work later.
+        find: What there is already, so that no weights need to be brought; None where there is nothing.
+    """
+
+    work: Callable[[Verified], Awaitable[R]]
+    foresee: Callable[[StoredArtifact], Awaitable[None]] = _nothing
+    find: Callable[[StoredArtifact], Awaitable[R | None]] = _nothing
+
+
 class Arrivals:
     """Lets artifacts arrive.
 
@@ -68,50 +90,44 @@ class Arrivals:
         self._metrics = metrics
         self._admit = admit
 
-    async def use(
-        self,
-        artifact_id: ArtifactId,
-        listener: Listener,
-        work: Callable[[Verified], Awaitable[R]],
-        foresee: Foresee,
-    ) -> R:
-        """What `work` makes of the artifact, whose files stay meanwhile; done once more if a copy of one was spoilt here.
+    async def use(self, artifact_id: ArtifactId, listener: Listener, job: Job[R]) -> R:
+        """What comes of the artifact, whose files stay meanwhile; done once more if a copy of one was spoilt here.
 
         Args:
             artifact_id: Which.
             listener: Hears of the bytes that are to be brought, and of those that are to be verified.
-            work: Verifies the weights' data.
-            foresee: Raises, before anything but the manifest is brought, what would end the work later.
+            job: What to make of it.
 
         Raises:
-            HalogenError: As `Artifacts` and `work` say, or a file is not what the manifest names.
+            HalogenError: As `Artifacts` and the job say, or a file is not what the manifest names.
         """
         try:
-            return await self._use(artifact_id, listener, work, foresee)
+            return await self._use(artifact_id, listener, job)
         except CorruptData as fault:
             if not await self._artifacts.mend(artifact_id, fault):
                 raise
             log.warning("cached_file_forgotten", artifact_id=artifact_id, error=str(fault))
-        return await self._use(artifact_id, listener, work, foresee)
+        return await self._use(artifact_id, listener, job)
 
-    async def _use(
-        self,
-        artifact_id: ArtifactId,
-        listener: Listener,
-        work: Callable[[Verified], Awaitable[R]],
-        foresee: Foresee,
-    ) -> R:
+    async def _use(self, artifact_id: ArtifactId, listener: Listener, job: Job[R]) -> R:
         async with self._artifacts.opened(artifact_id) as stored:
             await asyncio.to_thread(self._admit, stored)
-            await foresee(stored)
-            manifest = stored.manifest
-            listener.expect(manifest.total_bytes)
-            for file in (*manifest.small_files, manifest.weights):  # what is soon refused comes first
-                await self._artifacts.bring(stored, file, listener)
-            with self._metrics.stage(Stage.VERIFY), span("verify", attributes(stored)):
-                listener.advance(await asyncio.to_thread(verify_small_files, stored))
-                header = await asyncio.to_thread(read_header, stored)
-            return await work(Verified(stored, header))
+            await job.foresee(stored)
+            listener.expect(stored.manifest.total_bytes)
+            await self._bring_small(stored, listener)
+            if (found := await job.find(stored)) is not None:
+                return found
+            await self._artifacts.bring(stored, stored.manifest.weights, listener)
+            header = await asyncio.to_thread(read_header, stored)
+            return await job.work(Verified(stored, header))
+
+    async def _bring_small(self, stored: StoredArtifact, listener: Listener) -> None:
+        """All files but the weights, verified."""
+        weights = stored.manifest.weights.path
+        for file in stored.manifest.small_files:
+            await self._artifacts.bring(stored, file, listener)
+        with self._metrics.stage(Stage.VERIFY), span("verify", attributes(stored)):
+            listener.advance(await asyncio.to_thread(verify_small_files, stored, absent={weights}))
 
 
 def attributes(stored: StoredArtifact) -> dict[str, str | int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.loader.directory_place import file_holding
@@ -53,6 +54,10 @@ class Commons:
                 return file_holding(kind, held)
         return None
 
+    def condemn(self, holding: Holding) -> None:
+        """Takes the name of a file that proved wrong, whoever has it; the caller has the turn."""
+        Path(holding.mapped_path).unlink(missing_ok=True)
+
     def has(self, name: str) -> bool:
         """Whether the file of that name is there or on its way, as far as can be told without the turn."""
         return any(directory.has(name) for _, directory in self._directories())
@@ -61,6 +66,11 @@ class Commons:
         """Gives up a claim that came to nothing; no error if there is none."""
         if claimed := self._claims.pop(name, None):
             claimed.release()
+
+    def leave(self, name: str) -> None:
+        """Gives up a claim that may come to something later; no error if there is none."""
+        if claimed := self._claims.pop(name, None):
+            claimed.let_go()
 
     def close(self) -> None:
         """Drops every claim."""

@@ -29,7 +29,7 @@ class FileSlot:
         try:
             _check_size(self.descriptor, self.size_bytes)
             allocate(self.descriptor, 0, self.size_bytes)
-        except OSError:
+        except BaseException:
             self.discard()
             raise
 
@@ -100,6 +100,8 @@ def file_holding(kind: PlaceKind, held: HeldFile) -> Holding:
         size_bytes=held.size_bytes,
         let_go=held.let_go,
         release=held.release,
+        vouch=held.vouch,
+        is_vouched=lambda: kind.is_memory and held.is_vouched(),
     )
 
 

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from services.common.checkpoint.artifact_store import StoredArtifact
+from services.common.checkpoint.verified_artifact import check_header
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.common.telemetry.tracing import span
-from services.loader.adoption import Adopted, Adoption
-from services.loader.arrivals import Arrivals, Verified
+from services.loader.adoption import Adoption
+from services.loader.arrivals import Arrivals, Job, Verified
 from services.loader.commons import Commons
 from services.loader.flight import Flight
 from services.loader.in_place import InPlace
@@ -72,32 +73,41 @@ class Loads:
             Overloaded: There is no room for it.
             Unavailable: The store is not there.
         """
-        return await self.arrivals.use(
-            artifact_id, flight, lambda verified: self._load(verified, flight), self._foresee
+        job = Job(
+            work=lambda verified: self._load(verified, flight),
+            foresee=self._foresee,
+            find=lambda stored: self._find(stored, flight),
         )
+        return await self.arrivals.use(artifact_id, flight, job)
 
     async def _foresee(self, stored: StoredArtifact) -> None:
         """Refuses what memory would be short for; what lies there already, and what stays on the disk, takes none."""
         if self._reading.asked is not ReadMode.MMAP and not self._commons.has(stored.manifest.id):
             await self._room.check_memory(stored.manifest.weights.size_bytes)
 
+    async def _find(self, stored: StoredArtifact, flight: Flight[Any]) -> Prepared | None:
+        """What lies in memory, or is on its way there."""
+        artifact_id = stored.manifest.id
+        if self._reading.asked is ReadMode.MMAP or not self._commons.has(artifact_id):
+            return None
+        async with self._commons.turn(artifact_id), self.disk:
+            return await self._adopt(stored, flight)
+
     async def _load(self, verified: Verified, flight: Flight[Any]) -> Prepared:
         if self._reading.asked is ReadMode.MMAP:
             async with self.disk:
                 return await self._leave_in_place(verified, flight)
         async with self._commons.turn(verified.artifact_id), self.disk:
-            if adopted := await self._adopt(verified):
-                flight.advance(verified.header.file_bytes)
-                return verified.prepared(adopted.holding, huge_pages=adopted.huge_pages)
-            return await self._read(verified, flight)
+            return await self._adopt(verified.stored, flight) or await self._read(verified, flight)
 
-    async def _adopt(self, verified: Verified) -> Adopted | None:
-        """The file that is there already, if there is one and it is sound."""
-        holding = self._commons.find(verified.artifact_id)
+    async def _adopt(self, stored: StoredArtifact, flight: Flight[Any]) -> Prepared | None:
+        """The file that is there already, if it is sound; one that is not loses its name. Needs the turn."""
+        manifest = stored.manifest
+        holding = self._commons.find(manifest.id)
         if holding is None:
             return None
-        told = {"artifact_id": verified.artifact_id, "place": holding.kind}
-        adoption, threads = Adoption(verified.header, holding), self._reading.threads
+        told = {"artifact_id": manifest.id, "place": holding.kind}
+        adoption, threads = Adoption(holding, lambda it: check_header(it, manifest)), self._reading.threads
         try:
             with self._metrics.stage(Stage.ADOPT):
                 adopted = await run_stoppable(
@@ -105,9 +115,11 @@ class Loads:
                 )
         except CorruptData as fault:
             log.warning("adoption_refused", error=str(fault), **told)
+            self._commons.condemn(holding)
             return None
         log.info("checkpoint_adopted", **told)
-        return adopted
+        flight.advance(adopted.header.file_bytes)
+        return Verified(stored, adopted.header).prepared(adopted.holding, huge_pages=adopted.huge_pages)
 
     async def _read(self, verified: Verified, flight: Flight[Any]) -> Prepared:
         self._log_start(verified)

@@ -25,7 +25,7 @@ class MemfdSlot:
         self.descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.descriptor, size_bytes)
-        except OSError:
+        except BaseException:
             self.discard()
             raise
 

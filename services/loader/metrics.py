@@ -19,7 +19,7 @@ from services.loader.traffic import Traffic
 class Stage(enum.StrEnum):
     """What a load consists of, in this order."""
 
-    VERIFY = "verify"  # manifest, small files and header against their digests
+    VERIFY = "verify"  # small files against their digests
     ADOPT = "adopt"  # weights that are in memory already verified; what follows is then left out
     PLACE = "place"  # room taken, its pages faulted in
     FETCH = "fetch"  # blocks of weights read, each verified by the thread that read it

@@ -36,6 +36,9 @@ class Holding:
         mapped_path: What an engine on this host opens and maps.
         let_go: Leaves the file, for whoever comes for it before somebody needs its room.
         release: Gives the name up; whoever still maps the file keeps its pages.
+        vouch: All of it has just been verified.
+        is_vouched: Whether this process has verified it, and nobody has touched it since; no file on a disk is, which
+            may spoil.
     """
 
     kind: PlaceKind
@@ -43,6 +46,8 @@ class Holding:
     size_bytes: int
     let_go: Callable[[], None]
     release: Callable[[], None]
+    vouch: Callable[[], None] = lambda: None
+    is_vouched: Callable[[], bool] = lambda: False
 
     def closing(self, close: Callable[[], None]) -> Holding:
         """The same, which calls `close` before it gives anything up."""
@@ -51,7 +56,7 @@ class Holding:
 
 
 class Slot(Protocol):
-    """Room for one file that is being written; ends by one call of `publish` or `discard`.
+    """Room for one file that is being written; ends by `publish`, or `discard`.
 
     Attributes:
         has_room: Whether all its room is taken already; else touching its pages takes it.
@@ -63,7 +68,7 @@ class Slot(Protocol):
     size_bytes: int
 
     def publish(self) -> Holding:
-        """Makes the file immutable and gives it its name."""
+        """Makes the file immutable and gives it its name; raises OSError before it has one, and is then to be discarded."""
         ...
 
     def discard(self) -> None:
@@ -102,7 +107,9 @@ class Place(Protocol):
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        first()
-        second()
+        try:
+            first()
+        finally:
+            second()
 
     return run

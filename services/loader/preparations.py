@@ -188,6 +188,8 @@ class Preparations:
         except HalogenError as failure:
             outcome = failure.reason.lower()
             log.warning("checkpoint_refused", artifact_id=artifact_id, error=str(failure))
+            if failure.retry_after_s is not None:
+                self._commons.leave(artifact_id)
             flight.fail(failure)
         except asyncio.CancelledError:
             flight.fail(InternalError("the loader is ending"))

@@ -49,8 +49,7 @@ class RankLoad(NamedTuple):
                 discards.callback(reservation.discard)
             headers, how = self._fill(reading, progress, stop)
             discards.pop_all()
-        made = {rank: self._publish(rank, header) for rank, header in headers.items()}
-        return made, how
+        return self._publish(headers), how
 
     def _fill(
         self, reading: Reading, progress: Callable[[int], None], stop: threading.Event
@@ -68,9 +67,23 @@ class RankLoad(NamedTuple):
                 headers = {rank: _finish(target, pool) for rank, target in targets.items()}
             return headers, HowRead.by(reader)
 
-    def _publish(self, rank: int, header: Header) -> RankMade:
-        reservation = self.reservations[rank]
-        return RankMade(header, reservation.publish(), reservation.huge_pages)
+    def _publish(self, headers: Mapping[int, Header]) -> dict[int, RankMade]:
+        """Names the files; where one cannot have its name, the sound ones before it are left for whoever comes."""
+        unnamed, made = dict(self.reservations), dict[int, RankMade]()
+        with contextlib.ExitStack() as undo:
+            undo.callback(_discard, unnamed)
+            for rank, header in headers.items():
+                huge_pages = unnamed[rank].huge_pages
+                holding = unnamed.pop(rank).publish()
+                undo.callback(holding.let_go)
+                made[rank] = RankMade(header, holding, huge_pages)
+            undo.pop_all()
+        return made
+
+
+def _discard(reservations: Mapping[int, Reservation]) -> None:
+    for reservation in reservations.values():
+        reservation.discard()
 
 
 def _finish(target: RankTarget, pool: ThreadPoolExecutor) -> Header:

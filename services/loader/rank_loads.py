@@ -6,19 +6,16 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import structlog
 
-from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.rank_file import RankFile
-from services.common.checkpoint.verified_artifact import decode_header
 from services.common.errors import CorruptData, InvalidRequest, PreconditionFailed
 from services.common.ids import ArtifactId
 from services.loader.adoption import Adoption
-from services.loader.arrivals import Verified
+from services.loader.arrivals import Job, Verified
 from services.loader.commons import Commons
 from services.loader.flight import Flight
 from services.loader.loads import Loads, Progress
@@ -71,9 +68,8 @@ class RankLoads:
                 "this loader maps whole files; for tensor-parallel ranks start it without --read-mode mmap",
                 reason="READ_MODE",
             )
-        return await self._loads.arrivals.use(
-            artifact_id, flight, lambda verified: self._load(verified, size, ranks, flight), _unforeseen
-        )
+        job = Job(work=lambda verified: self._load(verified, size, ranks, flight))
+        return await self._loads.arrivals.use(artifact_id, flight, job)
 
     async def _load(
         self, verified: Verified, size: int, ranks: Collection[int], flight: Flight[Any]
@@ -162,21 +158,15 @@ def _plan(header: Header, size: int, ranks: Collection[int]) -> dict[int, RankFi
 def _adopted(holding: Holding, expected: Header, threads: int, stop: threading.Event) -> RankMade | None:
     """The rank's file if it is what its own digests say, and laid out as it would be made anew."""
     try:
-        header = _header_of(holding, expected)
-        holding, huge_pages = Adoption(header, holding).run(threads, stop)
-    except (CorruptData, InvalidRequest) as fault:
+        return RankMade(*Adoption(holding, lambda found: _check_layout(found, expected)).run(threads, stop))
+    except CorruptData as fault:
         log.warning("adoption_refused", place=holding.kind, error=str(fault))
-        holding.let_go()
         return None
-    return RankMade(header, holding, huge_pages)
 
 
-def _header_of(holding: Holding, expected: Header) -> Header:
-    with Path(holding.mapped_path).open("rb") as file:
-        found = decode_header(file)
+def _check_layout(found: Header, expected: Header) -> None:
     if len(found.digests) != len(expected.digests) or expected.with_digests(found.digests) != found:
         raise CorruptData("the weights in memory are of another layout; they are read anew")
-    return found
 
 
 def _prepared(verified: Verified, rank: int, size: int, made: RankMade) -> Prepared:
@@ -202,7 +192,3 @@ def _let_go(made: Mapping[int, RankMade]) -> None:
 def _release(made: Mapping[int, RankMade]) -> None:
     for one in made.values():
         one.holding.release()
-
-
-async def _unforeseen(_stored: StoredArtifact) -> None:
-    """How much the ranks' files take is known from the header alone, which is brought with the rest."""

@@ -16,7 +16,7 @@ _FIRST_BYTES: Final = 16 << 20  # enough to see what pages the place gives
 
 
 class Reservation:
-    """A slot and the sink that leads into it; ends by one call of `publish` or `discard`.
+    """A slot and the sink that leads into it; ends by one call of `publish` or `discard`, whatever comes of that.
 
     Attributes:
         huge_pages: Whether the file's pages, as far as there were any when they were last taken, are huge.
@@ -83,14 +83,22 @@ class Reservation:
                 yield view
 
     def publish(self) -> Holding:
-        """Makes the file immutable; in memory it stays mapped here, read-only, until it is released."""
-        holding = self._slot.publish()
-        if self._mapping is None:
-            return holding
-        self._mapping.make_read_only()
-        return holding.closing(self._mapping.close)
+        """Makes the file immutable; in memory it stays mapped here, read-only, until it is released.
+
+        Raises:
+            OSError: It cannot; nothing is left of it.
+        """
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.discard)
+            if self._mapping is not None:
+                self._mapping.make_read_only()
+            holding = self._slot.publish()  # last: what has a name is there to stay
+            undo.pop_all()
+        return holding.closing(self._mapping.close) if self._mapping else holding
 
     def discard(self) -> None:
-        if self._mapping is not None:
-            self._mapping.close()
-        self._slot.discard()
+        try:
+            if self._mapping is not None:
+                self._mapping.close()
+        finally:
+            self._slot.discard()

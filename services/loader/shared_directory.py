@@ -19,6 +19,7 @@ from typing import Self
 
 from services.common.file_lock import LockKind, has_name, try_lock
 from services.loader.turn import turn, turn_if_free
+from services.loader.vouched_files import VouchedFiles
 
 
 class SharedDirectory:
@@ -31,6 +32,7 @@ class SharedDirectory:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
+        self.vouched = VouchedFiles()
         self._descriptor = descriptor
 
     @classmethod
@@ -66,8 +68,12 @@ class SharedDirectory:
         path = self._unfinished(name)
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try_lock(descriptor, LockKind.SHARED)
-        return UnfinishedFile(self, name, path, descriptor)
+        unfinished = UnfinishedFile(self, name, path, descriptor)
+        with contextlib.ExitStack() as undo:
+            undo.callback(unfinished.discard)
+            try_lock(descriptor, LockKind.SHARED)
+            undo.pop_all()
+        return unfinished
 
     def find(self, name: str) -> HeldFile | None:
         """The finished file of that name, held, if there is one."""
@@ -75,9 +81,11 @@ class SharedDirectory:
             descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        if try_lock(descriptor, LockKind.SHARED) and has_name(descriptor, self.path / name):
-            return HeldFile(self, name, descriptor)
-        os.close(descriptor)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, descriptor)
+            if try_lock(descriptor, LockKind.SHARED) and has_name(descriptor, self.path / name):
+                undo.pop_all()
+                return HeldFile(self, name, descriptor)
         return None
 
     def has(self, name: str) -> bool:
@@ -110,7 +118,9 @@ class SharedDirectory:
     def remove_unheld(self, name: str) -> bool:
         """Takes the name of a finished file unless somebody holds it, or its turn; tells whether it did."""
         with contextlib.suppress(FileNotFoundError), turn_if_free(self._turn_path(name)) as mine:
-            return mine and _unlink_unheld(self.path / name)
+            if mine and _unlink_unheld(self.path / name):
+                self.vouched.forget(name)
+                return True
         return False
 
     def _turn_path(self, name: str) -> Path:
@@ -127,18 +137,39 @@ class HeldFile:
         self.path = directory.path / name
         self.size_bytes = os.fstat(descriptor).st_size
 
+    def vouch(self) -> None:
+        """All of it has just been verified."""
+        if self._descriptor is not None:
+            self._directory.vouched.add(self._name, self._descriptor)
+
+    def is_vouched(self) -> bool:
+        """Whether this process has verified it, and nobody has touched it since."""
+        return self._descriptor is not None and self._directory.vouched.has(self._name, self._descriptor)
+
     def let_go(self) -> None:
         """From now on it may go when room is short."""
-        if self._descriptor is not None:
-            now_ns = time.time_ns()  # finer than the file system's own clock
-            os.utime(self._descriptor, ns=(now_ns, now_ns))
+        if self._descriptor is None:
+            return
+        try:
+            self._touch(self._descriptor)
+        finally:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def _touch(self, descriptor: int) -> None:
+        """It was held until now."""
+        was_vouched = self.is_vouched()
+        now_ns = time.time_ns()  # finer than the file system's own clock
+        os.utime(descriptor, ns=(now_ns, now_ns))
+        if was_vouched:
+            self.vouch()
+
     def release(self) -> None:
         """Takes its name, unless others hold it; whoever maps it keeps its pages."""
-        self.let_go()
-        self._directory.remove_unheld(self._name)
+        try:
+            self.let_go()
+        finally:
+            self._directory.remove_unheld(self._name)
 
 
 class UnfinishedFile:
@@ -151,14 +182,22 @@ class UnfinishedFile:
         self.descriptor = descriptor
 
     def finish(self) -> HeldFile:
-        """Makes it immutable for everybody, whatever the umask, and gives it its name."""
+        """Makes it immutable for everybody, whatever the umask, and gives it its name; all of it was verified.
+
+        Raises:
+            OSError: It has no name, and is yet to be discarded.
+        """
         os.fchmod(self.descriptor, 0o444)
-        self._path.rename(self._directory.path / self._name)
-        return HeldFile(self._directory, self._name, self.descriptor)
+        held = HeldFile(self._directory, self._name, self.descriptor)
+        self._path.rename(held.path)
+        held.vouch()
+        return held
 
     def discard(self) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self.descriptor)
+        try:
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self.descriptor)
 
 
 def _open_held(path: Path) -> int:

@@ -50,6 +50,8 @@ PROMISES = {
         "r_a12_",
         "test_a_load_that_would_pass_the_memory_guard",
         "test_copies_of_weights_stay_below",
+        "test_all_that_is_needed_stays_below",
+        "test_an_engine_without_memory_for_keys_and_values",
     ],
     "4 reads: the best way that works; gentle beside traffic; once for all ranks": [
         "test_the_best_way_that_works",
@@ -61,6 +63,7 @@ PROMISES = {
         "test_loader_store_faults",
         "test_loader_cache_sharing",
         "test_an_artifact_is_served_from_an_http_store",
+        "test_an_artifact_of_an_http_store_is_served_by_one_command",
     ],
     "4 convert: what would answer wrongly is refused; nothing is left when it is ended": [
         *(

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,8 +22,13 @@ MAX_ENTRIES: Final = 64  # that are looked at
 _NOT_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV})  # a link, a socket, no such device
 
 
-def check_directory(directory: Path, manifest: Manifest) -> None:
+def check_directory(directory: Path, manifest: Manifest, absent: Collection[str] = ()) -> None:
     """Reads no file: looks at names, kinds and sizes.
+
+    Args:
+        directory: Of the artifact.
+        manifest: Of the same.
+        absent: Names of files that may be missing.
 
     Raises:
         CorruptData: Something is missing, too many, no plain file or of another size than the manifest says.
@@ -31,9 +37,10 @@ def check_directory(directory: Path, manifest: Manifest) -> None:
     if unknown := found.keys() - {file.path for file in manifest.files} - COMPANIONS:
         raise _unknown(min(unknown))
     for file in manifest.files:
-        if file.path not in found:
+        if file.path in found:
+            check_size(file, found[file.path])
+        elif file.path not in absent:
             raise mismatch(file, "length", "is missing")
-        check_size(file, found[file.path])
 
 
 def check_size(file: ManifestFile, found: os.stat_result) -> None:

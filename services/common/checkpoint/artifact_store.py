@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -32,9 +32,12 @@ class StoredArtifact(NamedTuple):
     def path(self, file: ManifestFile) -> Path:
         return self.directory / file.path
 
-    def check(self) -> None:
-        """Looks at names, kinds and sizes; raises CorruptData unless exactly the manifest's files are there."""
-        check_directory(self.directory, self.manifest)
+    def check(self, absent: Collection[str] = ()) -> None:
+        """Looks at names, kinds and sizes; raises CorruptData unless exactly the manifest's files are there.
+
+        Those in `absent` may be missing.
+        """
+        check_directory(self.directory, self.manifest, absent)
 
     def open(self, file: ManifestFile) -> BinaryIO:
         """A file for reading; raises CorruptData unless it is a plain one of the manifest's size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import BinaryIO
 
 from services.common.checkpoint.artifact_directory import mismatch
@@ -23,13 +24,17 @@ def verify_small(content: bytes, file: ManifestFile) -> bytes:
     return content
 
 
-def verify_small_files(stored: StoredArtifact) -> int:
+def verify_small_files(stored: StoredArtifact, absent: Collection[str] = ()) -> int:
     """Checks every file but the weights; returns their bytes.
+
+    Args:
+        stored: The artifact.
+        absent: Names of files that may be missing as yet.
 
     Raises:
         CorruptData: One is missing or wrong, or the directory holds something else beside them.
     """
-    stored.check()
+    stored.check(absent)
     for file in stored.manifest.small_files:
         with stored.open(file) as opened:
             verify_small(opened.read(file.size_bytes + 1), file)

@@ -14,6 +14,13 @@ def flip(path: Path, position: int) -> None:
         file.write(bytes([byte ^ 0x40]))
 
 
+def touch(path: Path) -> None:
+    """Changes a file's time of change, which on some kernels rises in steps."""
+    before_ns = path.stat().st_ctime_ns
+    while path.stat().st_ctime_ns == before_ns:
+        path.chmod(0o644)
+
+
 def open_descriptors() -> set[str]:
     """The numbers of this process's open descriptors."""
     return {path.name for path in Path("/proc/self/fd").iterdir()}

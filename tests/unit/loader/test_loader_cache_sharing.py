@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,28 @@ async def test_a_download_cut_short_by_kill_9_goes_on(
     asked = [(each.begin, each.end) for each in server.asked_for(WEIGHTS)]
     assert [(0, 64), (header.data_offset + 2 * BLOCK_BYTES, header.file_bytes)] == asked
     assert [] == left_in(settings)
+
+
+async def test_weights_in_memory_are_not_fetched_again(
+    server: StoreServer, stored: StoredArtifact, shm: Path, settings: dict[str, Any]
+) -> None:
+    """A loader that starts again verifies what the killed one left there: cache and store may have lost the weights, and
+    there need be no room for them in the cache.
+
+    Fault injection: Loads gives Arrivals nothing to find.
+    """
+    artifact_id, weights = stored.manifest.id, stored.path(stored.manifest.weights)
+    async with child_loader(server.url, shm, **settings) as first:
+        before = await first.prepare(artifact_id)
+        await first.kill()
+    content = weights.read_bytes()
+    shutil.rmtree(settings["cache_dir"])
+    weights.unlink()
+    async with child_loader(server.url, shm, cache_max_bytes=len(content) - 1, **settings) as second:
+        after = await second.prepare(artifact_id)
+        assert (before.mapped_path, content) == (after.mapped_path, Path(after.mapped_path).read_bytes())
+        assert "checkpoint_adopted" in await second.end()
+    assert len(content) == server.sent_bytes[WEIGHTS]
 
 
 async def test_another_loader_goes_on_at_once_where_a_killed_one_was(

@@ -33,7 +33,7 @@ from tests.unit.loader.disk import flip
 
 KILLS: Final = int(os.environ.get("HALOGEN_LOADER_KILLS", "6"))
 MODEL: Final = ModelName("m")
-NAMED: Final = "services.loader.shared_mapping:SharedMapping:make_read_only"
+NAMED: Final = "services.loader.place:Holding:closing"
 AT_ANY_TIME: Final = ""
 POINTS: Final = (  # in the order of a load; what is left at NAMED is then adopted
     "services.loader.shared_directory:SharedDirectory:create",

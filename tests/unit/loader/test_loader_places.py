@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import gc
 import mmap
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from services.loader.directory_place import DirectoryPlace
+from services.loader.directory_place import DirectoryPlace, file_holding
 from services.loader.memfd_place import MemfdPlace
 from services.loader.mounts import Mount, mount_of, parse_mounts
-from services.loader.place import Place, PlaceKind
+from services.loader.place import Holding, Place, PlaceKind
 from services.loader.places import choose_places, folder_name, sweep_abandoned
 from services.loader.reservation import Reservation
 from services.loader.shared_mapping import SharedMapping
 from services.loader.smaps import parse_smaps
+from tests.unit.loader.disk import open_descriptors, touch
 
 SIZE = (4 << 20) + 4096
 
@@ -62,6 +66,70 @@ def test_nothing_is_visible_before_it_is_published(place: Place, shm: Path) -> N
     assert [] == [path for path in shm.rglob("weights") if path.is_file()]
     reservation.discard()
     assert [] == [path for path in shm.rglob("*") if path.is_file()]
+
+
+def broken(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.EIO, "broken")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "services.loader.directory_place._check_size",
+        "services.loader.shared_directory.try_lock",
+        "services.loader.shared_mapping.SharedMapping.populate",
+        "services.loader.shared_mapping.SharedMapping.make_read_only",
+        "services.loader.shared_mapping.mmap.mmap",
+        "os.ftruncate",
+        "os.fchmod",
+        "fcntl.fcntl",
+        "pathlib.Path.rename",
+        "os.utime",
+    ],
+)
+def test_whatever_fails_on_the_way_of_a_file_leaves_nothing(
+    place: Place, shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Neither a name nor a descriptor, at whichever exit: reserving, publishing, releasing.
+
+    Fault injection: Reservation.publish names the file before it makes the mapping read-only, or discards nothing.
+    """
+    place.shared(make=True)
+    before = open_descriptors()
+    with monkeypatch.context() as patch:
+        patch.setattr(step, broken)
+        with contextlib.suppress(OSError):
+            Reservation.take(place, "weights", SIZE).publish().release()
+    gc.collect()
+    assert before == open_descriptors()
+    assert [] == [path for folder in (shm, tmp_path) for path in folder.rglob("*") if not path.is_dir()]
+
+
+def test_a_file_is_vouched_for_until_somebody_touches_it(shm: Path) -> None:
+    """By the process that verified it, also after it was let go of; never on a disk, which may spoil it.
+
+    Fault injection: the time of change is left out of what VouchedFiles compares.
+    """
+    directory = shm / "weights"
+    places = [DirectoryPlace(kind, directory) for kind in (PlaceKind.TMPFS, PlaceKind.FILE)]
+    for place, is_vouched in zip(places, (True, False), strict=True):
+        holding = Reservation.take(place, "weights", SIZE).publish()
+        assert is_vouched == holding.is_vouched()
+        holding.let_go()
+        taken = [found(place) for _ in range(2)]
+        assert [is_vouched] * 2 == [each.is_vouched() for each in taken]
+        touch(Path(holding.mapped_path))
+        assert not taken[0].is_vouched()
+        for each in taken:
+            each.release()
+    for place in places:
+        place.close()
+
+
+def found(place: DirectoryPlace) -> Holding:
+    held = place.shared(make=False).find("weights")
+    assert held
+    return file_holding(place.kind, held)
 
 
 def test_a_sealed_memfd_cannot_be_written(shm: Path) -> None:

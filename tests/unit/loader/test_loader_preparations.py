@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,11 @@ from services.loader.place import Place, PlaceKind
 from services.loader.preparations import Preparations
 from services.loader.reading import Reading
 from services.loader.residents import Prepared
+from services.loader.sink import MappedSink, ScratchSink, Sink
 from services.loader.weight_file import ReadMode
 from tests.tiny_checkpoints import make_tiny_artifact
-from tests.unit.loader.disk import flip, open_descriptors
-from tests.unit.loader.preparing import files_in, open_preparations, prepare
+from tests.unit.loader.disk import flip, open_descriptors, touch
+from tests.unit.loader.preparing import Clock, files_in, open_preparations, prepare
 
 
 async def test_an_artifact_is_read_verified_and_placed(
@@ -154,6 +156,44 @@ async def test_a_file_that_vanished_is_prepared_again(
     Path(first.holding.mapped_path).unlink()
     _, second = await prepare(preparations, stored.manifest.id)
     assert Path(second.holding.mapped_path).exists()
+
+
+async def test_what_rested_is_taken_back_without_a_read(
+    tmp_path: Path, store: ArtifactStore, stored: StoredArtifact, shm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nobody has touched it; else it is verified, and what is wrong is read anew.
+
+    Fault injection: Adoption.run does not ask whether its file is vouched for, or VouchedFiles.has always says so.
+    """
+    directory, manifest = make_tiny_artifact(tmp_path)
+    store.put(directory)
+    clock, sinks = Clock(), list[type[Sink]]()
+    read_into = BlockReader.read_into
+
+    def noted(reader: BlockReader, sink: Sink, *more: Any) -> None:
+        sinks.append(type(sink))
+        read_into(reader, sink, *more)
+
+    async with open_preparations(
+        store, DirectoryPlace(PlaceKind.TMPFS, shm / "weights"), clock=clock
+    ) as opened:
+        _, first = await prepare(opened, stored.manifest.id)
+        await prepare(opened, manifest.id)
+        monkeypatch.setattr(BlockReader, "read_into", noted)
+
+        async def after_a_rest() -> Prepared:
+            clock.now_s += 20.0
+            await prepare(opened, manifest.id)
+            return (await prepare(opened, stored.manifest.id))[1]
+
+        path = Path(first.holding.mapped_path)
+        assert [str(path)] * 2 == [(await after_a_rest()).holding.mapped_path for _ in range(2)]
+        assert [] == sinks
+        touch(path)
+        flip(path, path.stat().st_size - 1)
+        await after_a_rest()
+        assert [ScratchSink, MappedSink] == sinks
+        assert stored.path(stored.manifest.weights).read_bytes() == path.read_bytes()
 
 
 async def test_two_artifacts_at_a_time_are_read_one_after_the_other(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from services.loader.preparations import Preparations
 from services.loader.ranks import Ranks
 from services.loader.reading import Reading
 from services.loader.residents import Prepared
+from services.loader.shared_directory import HeldFile, UnfinishedFile
 from services.loader.weight_file import ReadMode, WeightFile
 from tests.unit.loader.disk import flip, open_descriptors
 
@@ -302,4 +305,29 @@ async def test_a_read_that_is_called_off_leaves_no_rank(
         with pytest.raises(Cancelled):
             await prepare(running, stored.manifest.id, rank(0, 2))
         assert [] == files_in(shm)
+    assert before == open_descriptors()
+
+
+async def test_a_rank_that_cannot_have_its_name_leaves_nothing_half_made(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before it is whole, and is there for whoever asks next.
+
+    Fault injection: turns red when RankLoad._publish lets go of nothing, or discards nothing.
+    """
+    finish, finished = UnfinishedFile.finish, itertools.count()
+
+    def second_fails(file: UnfinishedFile) -> HeldFile:
+        if next(finished) == 1:
+            raise OSError(errno.EIO, "broken")
+        return finish(file)
+
+    monkeypatch.setattr(UnfinishedFile, "finish", second_fails)
+    before = open_descriptors()
+    async with opened(store, tmpfs(shm)) as running:
+        with pytest.raises(OSError, match="broken"):
+            await prepare(running, stored.manifest.id, rank(0, 4))
+        assert [f"{stored.manifest.id}.rank-0-of-4"] == files_in(shm)
+        await prepare(running, stored.manifest.id, rank(0, 4))
+        assert 4 == len(files_in(shm))
     assert before == open_descriptors()

@@ -91,6 +91,27 @@ async def test_a_loader_started_anew_adopts_what_the_killed_one_left(
     assert (0, 1) == (events.count("checkpoint_read"), events.count("checkpoint_adopted"))
 
 
+async def test_what_a_killed_loader_left_stays_while_the_store_is_away(
+    stored: StoredArtifact, shm: Path
+) -> None:
+    """As when it is mounted late: once it is back, the memory is taken over.
+
+    Fault injection: Preparations does not leave a claim that came to nothing for now.
+    """
+    store, artifact_id = stored.directory.parent, stored.manifest.id
+    async with child_loader(store, shm) as first:
+        left = Path((await first.prepare(artifact_id)).mapped_path)
+        await first.kill()
+    store.rename(store.with_name("away"))
+    async with child_loader(store, shm) as second:
+        await second.heard("checkpoint_refused")
+        assert left.exists()
+        store.with_name("away").rename(store)
+        assert str(left) == (await second.prepare(artifact_id)).mapped_path
+        events = await second.end()
+    assert (0, 1) == (events.count("checkpoint_read"), events.count("checkpoint_adopted"))
+
+
 async def test_a_damaged_leftover_is_read_anew(stored: StoredArtifact, shm: Path) -> None:
     """No byte is believed that no digest vouches for; whoever maps the damaged file keeps that.
 
