@@ -8,6 +8,7 @@ from typing import Final
 
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, Validation
 from services.common.checkpoint.digest import sha256_hex
+from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.durable import sync
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, ManifestFile, Role
@@ -18,6 +19,11 @@ from services.loader.checkpoint import Checkpoint
 from services.loader.destination import Destination
 from services.loader.source_stamp import check_unchanged, stamp
 from services.loader.validation import validate
+
+_FP16: Final = (
+    "stored in fp16: only engines started with --dtype float32 serve it, from copies in fp32; with --quant-policy bf16 "
+    "every engine does, in place"
+)
 
 Note = Callable[[str], None]
 
@@ -64,6 +70,8 @@ def _make(checkpoint: Checkpoint, work: Path, extent: Validation, progress: Prog
     for line in checkpoint.notes:
         note(line)
     header = _write_weights(checkpoint, work, progress)
+    if DType.FP16 in header.precisions:
+        note(_FP16)
     for line in _findings(checkpoint, work, header, extent, progress):
         note(line)
     return _write_rest(checkpoint, work, header)

@@ -11,6 +11,7 @@ from services.common.checkpoint.digest import Buffer
 from services.common.checkpoint.dtype import DType
 from services.loader.bfloat16 import to_bfloat16
 
+UNDERFLOW: Final = 1e-4
 FLOATS: Final = (DType.FP32, DType.BF16, DType.FP16)  # what weights may be stored in
 
 _STORED: Final[dict[DType, Any]] = {DType.FP32: np.float32, DType.FP16: np.float16, DType.BF16: np.uint16}
@@ -35,8 +36,14 @@ def from_float32(values: npt.NDArray[np.float32], dtype: DType) -> npt.NDArray[A
 
 
 def rounding(magnitudes: npt.NDArray[np.float32], source: DType, stored: DType) -> npt.NDArray[np.float32]:
-    """By how much rounding alone may move values of these magnitudes: 0 where `stored` holds every `source`."""
+    """By how much rounding alone may move values of these magnitudes: 0 where `stored` holds every `source`.
+
+    What is below the least number of `stored` becomes zero. That counts as rounding only where it hardly matters:
+    beside the largest of the magnitudes, by UNDERFLOW of it.
+    """
     if stored in (source, DType.FP32):
         return np.zeros_like(magnitudes)
     unit = np.float32(2.0 ** -_PRECISION_BITS[stored])
-    return magnitudes * unit + np.float32(_LEAST[stored])
+    underflow = min(np.float32(_LEAST[stored]), magnitudes.max(initial=0) * np.float32(UNDERFLOW))
+    allowed: npt.NDArray[np.float32] = magnitudes * unit + underflow
+    return allowed

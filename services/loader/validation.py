@@ -66,7 +66,8 @@ def validate(
         found = Deviation(entry.name, _excess(sources[entry.name], weights, entry, extent))
         if not found.excess <= TOLERANCE:
             raise CorruptData(
-                f"validation failed: tensor {found}, the most is {TOLERANCE:g}; convert the source again",
+                f"validation failed: tensor {found}, the most is {TOLERANCE:g}; convert the source again, or where its "
+                "values are too small for what they are stored in, with --quant-policy bf16",
                 reason="VALIDATION_FAILED",
             )
         worst = max(worst, found, key=lambda deviation: deviation.excess)

@@ -66,7 +66,8 @@ def test_weights_come_in_the_dtype_asked_for(tmp_path: Path, fp32: Path, policy:
     found = stored(tmp_path / "a")
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name].ravel(), found[name]) for name in found)
-    assert (["rounded to " + policy] if policy != "fp32" else []) == [note[:15] for note in notes]
+    told = {"fp32": [], "bf16": ["rounded to bf16"], "fp16": ["rounded to fp16", "stored in fp16:"]}
+    assert told[policy] == [note[:15] for note in notes]
 
 
 def test_an_artifact_is_a_source(tmp_path: Path, fp32: Path) -> None:
@@ -239,11 +240,31 @@ def test_wrong_bytes_fail_even_where_nothing_is_rounded(
         convert(source, tmp_path / "a", options=options(validation=Validation.FULL))
 
 
+def test_values_too_small_for_their_dtype_fail_the_validation(tmp_path: Path, fp32: Path) -> None:
+    """A tensor of which float16 leaves nothing but zeros is not what it was; float32 beside it is.
+
+    Fault injection: turns red when all that is below the least float16 counts as rounding.
+    """
+    source = with_tensors(fp32, **{NORM: np.full(64, 1e-9, np.float32)})
+    fp16, bf16 = (options(policy, validation=Validation.FULL) for policy in ("fp16", "bf16"))
+    with pytest.raises(CorruptData, match=rf"{NORM}, 0.999 relative.*--quant-policy bf16"):
+        convert(source, tmp_path / "a", options=fp16)
+    convert(source, tmp_path / "b", options=bf16)
+
+
+def test_what_only_some_engines_serve_is_told(tmp_path: Path, fp32: Path) -> None:
+    """Weights in float16 need an engine that copies them: whoever makes them is told so, and what else to do."""
+    notes: list[str] = []
+    for policy in ("bf16", "fp16"):
+        convert(fp32, tmp_path / policy, options=options(policy), note=notes.append)
+    assert 1 == sum("--dtype float32" in note for note in notes)
+
+
 @given(st.lists(st.floats(-60_000, 60_000, width=32), min_size=1), st.sampled_from(FLOATS))
-@example([1.1826959038901456e-42], DType.BF16)  # below the least subnormal
+@example([1.1826959038901456e-42, 1.0], DType.BF16)  # below the least subnormal
 def test_rounding_is_within_its_bound(values: list[float], dtype: DType) -> None:
-    """What validation allows for is what nearest rounding does, to the last bit."""
-    source = np.array(values, np.float32)
+    """What validation allows for is what nearest rounding does, to the last bit, beside a value of ordinary size."""
+    source = np.array([*values, 1.0], np.float32)
     back = to_float32(from_float32(source, dtype).tobytes(), dtype)
     assert (np.abs(back - source) <= rounding(np.abs(source), DType.FP32, dtype)).all()
 
