@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,19 @@ async def no_leaked_tasks() -> AsyncIterator[None]:
     if running:  # grpc's own tasks end a few turns of the loop after the call that they served
         _, running = await asyncio.wait(running, timeout=5)
     assert set() == running, "the test ends while tasks are running"
+
+
+@pytest.fixture
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """Started programs hear SIGINT and SIGHUP, which those of a background job are born to ignore."""
+    heard: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in heard.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -54,7 +54,8 @@ class EngineConfig(ProcessConfig):
         0, ge=0, description="most tokens of prompt and answer together; what the model allows when 0"
     )
     dtype: DTypeChoice = Field(
-        "auto", description="what to compute in; float32 copies weights stored in less"
+        "auto",
+        description="what to compute in; float32 copies weights stored in less, as auto does those in fp16",
     )
     kernels: KernelChoice = Field("auto", description="auto takes the fastest that this CPU can run")
     step_timeout_s: float = Field(

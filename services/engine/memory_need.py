@@ -7,7 +7,7 @@ from typing import NamedTuple
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.manifest import Manifest
 from services.common.memory_guard import MemoryGuard, guarded
-from services.engine.model.weights import DTypeChoice
+from services.engine.model.weights import DTypeChoice, compute_dtype
 
 
 class MemoryNeed(NamedTuple):
@@ -36,7 +36,7 @@ class MemoryNeed(NamedTuple):
             is_nearby: Whether the loader needs no more memory for its weights.
         """
         stored, weights_bytes = manifest.architecture.dtype, manifest.weights.size_bytes
-        is_copied = dtype == "float32" and stored is not DType.FP32
+        is_copied = compute_dtype(stored, dtype) is not stored
         return cls(
             arena_bytes=arena_bytes,
             copied_bytes=weights_bytes * DType.FP32.bits // stored.bits if is_copied else 0,

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import torch
 
 from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
-from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.manifest import PATHS, Role
 from services.common.errors import HalogenError
 from services.common.ids import RequestId
@@ -30,7 +29,6 @@ from services.engine.batcher import plan
 from services.engine.host import usable_cores
 from services.engine.kernels.choice import choose_kernels
 from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
-from services.engine.model.weights import DTypeChoice
 from services.engine.ragged import Ragged
 from services.engine.sequence import Sampling, Sequence, TokenRequest
 
@@ -60,10 +58,9 @@ def continuation(artifact: Path, prompt: Ordered[int], tokens: int) -> Iterator[
     threads = usable_cores()
     torch.set_num_threads(threads)
     stored = StoredArtifact(artifact, read_manifest(artifact))
-    dtype: DTypeChoice = "float32" if stored.manifest.architecture.dtype is DType.FP16 else "auto"
     arena = Arena(_ARENA_BYTES)
     kernels = choose_kernels("auto", threads)
-    loading = ModelLoading(arena=arena, kernels=kernels, dtype=dtype, max_model_len=0)
+    loading = ModelLoading(arena=arena, kernels=kernels, dtype="auto", max_model_len=0)
     yield from decode(loading.load(_prepared(stored)), arena, prompt, tokens)
 
 

@@ -21,8 +21,8 @@ from services.loader.source_stamp import check_unchanged, stamp
 from services.loader.validation import validate
 
 _FP16: Final = (
-    "stored in fp16: only engines started with --dtype float32 serve it, from copies in fp32; with --quant-policy bf16 "
-    "every engine does, in place"
+    "stored in fp16: engines serve it from copies in fp32, which take twice the memory and more time; with "
+    "--quant-policy bf16 they use it where it lies"
 )
 
 Note = Callable[[str], None]

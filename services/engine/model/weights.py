@@ -21,7 +21,7 @@ DTypeChoice = Literal["auto", "bfloat16", "float32"]
 PRECISIONS: Final[
     Mapping[DTypeChoice, frozenset[DType]]
 ] = {  # of stored weights, by what an engine computes in
-    "auto": frozenset({DType.BF16, DType.FP32}),
+    "auto": frozenset({DType.BF16, DType.FP16, DType.FP32}),
     "bfloat16": frozenset({DType.BF16}),
     "float32": frozenset({DType.BF16, DType.FP16, DType.FP32}),
 }
@@ -43,11 +43,15 @@ def stored_dtype(header: Header) -> DType:
     return kinds.pop()
 
 
+def compute_dtype(stored: DType, choice: DTypeChoice) -> DType:
+    """What an engine computes in: no kernel computes in fp16, all of whose values fp32 has."""
+    return DType.FP32 if choice == "float32" or stored is DType.FP16 else stored
+
+
 def copied_bytes(header: Header, dtype: DTypeChoice) -> int:
     """The memory that `bind` takes for copies; none for tensors that are used in place."""
-    if dtype != "float32":
-        return 0
-    copied = [entry for entry in header.layout.entries if entry.dtype is not DType.FP32]
+    entries = header.layout.entries
+    copied = [entry for entry in entries if compute_dtype(entry.dtype, dtype) is not entry.dtype]
     return sum(DType.FP32.nbytes(entry.shape) for entry in copied)
 
 
@@ -60,24 +64,24 @@ def bind(
         mapped: The whole file, [bytes] of uint8, never written to.
         header: Its header.
         architecture: What the artifact's config.json describes.
-        dtype: "float32" copies weights stored in less; anything else uses them in place.
+        dtype: "float32" copies weights stored in less; anything else uses them in place, but for fp16, which is copied.
 
     Raises:
         CorruptData: A tensor is missing, left over or of another shape than `architecture` has it.
         Unsupported: The weights cannot be used in that dtype without a copy.
     """
     _check_tensors(header.tensors, architecture)
-    return _Binder(mapped, header, _compute_dtype(architecture.dtype, dtype)).bind(architecture)
+    _check_dtype(architecture.dtype, dtype)
+    return _Binder(mapped, header, _TORCH[compute_dtype(architecture.dtype, dtype)]).bind(architecture)
 
 
-def _compute_dtype(stored: DType, choice: DTypeChoice) -> torch.dtype:
+def _check_dtype(stored: DType, choice: DTypeChoice) -> None:
     if stored not in PRECISIONS[choice]:
         raise Unsupported(
-            f"weights stored in {stored} cannot be used in place with --dtype {choice}; "
-            "take --dtype float32, or convert the checkpoint to bf16",
+            f"weights stored in {stored} cannot be used with --dtype {choice}; take --dtype auto or float32, or "
+            "convert the checkpoint to bf16",
             reason="DTYPE_UNSUPPORTED",
         )
-    return torch.float32 if choice == "float32" else _TORCH[stored]
 
 
 def _check_tensors(tensors: Mapping[str, TensorEntry], architecture: Architecture) -> None:

@@ -48,6 +48,7 @@ def converting(folder: Path, command: Sequence[str]) -> Iterator[tuple[subproces
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_conversion_that_is_asked_to_end_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """Whoever asked the command gets a status that says so, once the converter is gone and its directory is.

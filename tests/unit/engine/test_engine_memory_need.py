@@ -62,6 +62,7 @@ def test_all_that_is_needed_stays_below_every_limit(
     [
         ("auto", DType.BF16, False, MemoryNeed(7, 0, 100)),
         ("auto", DType.BF16, True, MemoryNeed(7, 0, 0)),
+        ("auto", DType.FP16, True, MemoryNeed(7, 200, 0)),
         ("float32", DType.BF16, False, MemoryNeed(7, 200, 100)),
         ("float32", DType.FP32, True, MemoryNeed(7, 0, 0)),
     ],

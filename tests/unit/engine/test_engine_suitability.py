@@ -47,7 +47,10 @@ class Loader:
 UNFIT = {
     "another device": (manifest(hosts=Hosts(device_classes=("sm_90",))), "sm_90 is required, cpu is here"),
     "another runtime": (manifest(hosts=Hosts(runtime=">=99")), "runtime >=99 is required"),
-    "another precision": (manifest(precisions=("fp8_e4m3",)), "precision fp8_e4m3 is required, bf16 or fp32"),
+    "another precision": (
+        manifest(precisions=("fp8_e4m3",)),
+        "precision fp8_e4m3 is required, bf16 or fp16 or fp32",
+    ),
     "another input": (manifest(input_schema="pixels.v1"), "input schema pixels.v1 is required"),
     "another graph": (
         manifest(graph=GraphHash("f" * 64, REQUIRES.graph.architecture, REQUIRES.graph.tensors)),
@@ -95,8 +98,10 @@ async def test_what_it_can_serve_is_prepared() -> None:
     [
         ("auto", "bf16", True),
         ("auto", "fp32", True),
-        ("auto", "fp16", False),
+        ("auto", "fp16", True),
+        ("auto", "int8", False),
         ("bfloat16", "bf16", True),
+        ("bfloat16", "fp16", False),
         ("bfloat16", "fp32", False),
         ("float32", "fp16", True),
         ("float32", "int8", False),

@@ -15,6 +15,7 @@ import pytest
 import structlog
 import torch
 
+from services.common.checkpoint.conversion_options import ConversionOptions, QuantPolicy
 from services.common.checkpoint.decoder_tensors import decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
@@ -29,6 +30,7 @@ from services.engine.mapping import map_file, populate
 from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.llama import Llama
 from services.engine.model.weights import DTypeChoice
+from services.loader.conversion import convert
 from tests.unit.engine.decoding import Decoding, prepared
 
 ARENA_BYTES = 1 << 20
@@ -227,6 +229,21 @@ def test_float32_weights_are_not_copied_down_to_bfloat16(artifacts: dict[str, Pa
         loading("bfloat16").load(prepared(artifacts["wide_heads"]))
     assert torch.float32 == loading("auto").load(prepared(artifacts["wide_heads"]))._blocks.dtype
     assert torch.float32 == loading("float32").load(prepared(artifacts["grouped"]))._blocks.dtype
+
+
+def test_float16_weights_are_served_from_copies_that_are_exact(
+    artifacts: dict[str, Path], tmp_path: Path
+) -> None:
+    """No kernel computes in float16, so it is copied, unasked, to what has all its values.
+
+    Fault injection: turns red when `compute_dtype` leaves float16 as it is.
+    """
+    fp16 = ConversionOptions(quant_policy=QuantPolicy.FP16)
+    convert(artifacts["wide_heads"], tmp_path / "fp16", options=fp16)
+    exact, halved = (loading().load(prepared(path)) for path in (artifacts["wide_heads"], tmp_path / "fp16"))
+    expected, actual = (model._decoder.weights.embedding for model in (exact, halved))
+    assert torch.float32 == actual.dtype == halved._blocks.dtype
+    assert torch.equal(expected.half().float(), actual)
 
 
 def test_the_model_that_was_built_is_compared_with_the_one_stored(artifacts: dict[str, Path]) -> None:

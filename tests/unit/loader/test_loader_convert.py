@@ -193,6 +193,7 @@ def test_the_command_tells_programs_of_progress_and_errors(tmp_path: Path) -> No
     assert err.startswith("error: source: no config.json")
 
 
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_converter_that_is_stopped_leaves_no_artifact(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C and SIGTERM clean up; what SIGKILL leaves is swept by the next conversion."""

@@ -252,12 +252,12 @@ def test_values_too_small_for_their_dtype_fail_the_validation(tmp_path: Path, fp
     convert(source, tmp_path / "b", options=bf16)
 
 
-def test_what_only_some_engines_serve_is_told(tmp_path: Path, fp32: Path) -> None:
-    """Weights in float16 need an engine that copies them: whoever makes them is told so, and what else to do."""
+def test_what_engines_have_to_copy_is_told(tmp_path: Path, fp32: Path) -> None:
+    """Weights in float16 are served from copies: whoever makes them is told so, and what else to do."""
     notes: list[str] = []
     for policy in ("bf16", "fp16"):
         convert(fp32, tmp_path / policy, options=options(policy), note=notes.append)
-    assert 1 == sum("--dtype float32" in note for note in notes)
+    assert 1 == sum("copies in fp32" in note for note in notes)
 
 
 @given(st.lists(st.floats(-60_000, 60_000, width=32), min_size=1), st.sampled_from(FLOATS))
