@@ -170,7 +170,7 @@ async def test_an_engine_without_memory_for_keys_and_values_says_so(
 ) -> None:
     """Its arena is promised memory that it has not touched: weights beside it are refused before anybody is killed.
 
-    Fault injection: turns red when the engine has artifacts prepared without SuitableOnly's check_memory.
+    Fault injection: turns red when neither SuitableOnly nor ModelLoading.load asks the guard.
     """
     memory = make_memory(tmp_path / "host", "0::/\n", group("", str(70 << 20), "0"))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
