@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -60,7 +61,11 @@ class Table(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """A tensor that lies in a file as it is: `nbytes` at `offset`, row-major, little-endian."""
+    """A tensor that lies in a file as it is: `nbytes` at `offset`, row-major, little-endian.
+
+    Attributes:
+        crc32: Of these bytes, where the file has it.
+    """
 
     path: Path
     name: str
@@ -68,6 +73,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
     nbytes: int
+    crc32: int | None = None
 
     @property
     def encoding(self) -> str:
@@ -78,7 +84,23 @@ class StoredTensor:
         return self.nbytes
 
     def pieces(self) -> Iterator[memoryview]:
-        return all_finite(self, read_range(self.path, self.name, self.offset, self.nbytes))
+        pieces = read_range(self.path, self.name, self.offset, self.nbytes)
+        if self.crc32 is not None:
+            pieces = check_crc32(pieces, self.crc32, f"{self.path.name}: tensor {self.name}")
+        return all_finite(self, pieces)
+
+
+def check_crc32(pieces: Iterable[memoryview], expected: int, what: str) -> Iterator[memoryview]:
+    """Passes pieces on, and raises CorruptData after the last if they are not those that the sum was made of."""
+    found = 0
+    for piece in pieces:
+        found = zlib.crc32(piece, found)
+        yield piece
+    if found != expected:
+        raise CorruptData(
+            f"{what} does not match its CRC-32; fetch the file again, or, if it was saved without such sums, save it "
+            "anew after torch.serialization.set_crc32_options(True)"
+        )
 
 
 def all_finite(tensor: SourceTensor, pieces: Iterable[memoryview]) -> Iterator[memoryview]:

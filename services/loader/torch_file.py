@@ -13,7 +13,7 @@ from typing import IO, Any, Final, NamedTuple, Self
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
 from services.common.errors import CorruptData, InvalidRequest, Unsupported
-from services.loader.source_tensor import SourceTensor, StoredTensor, Table
+from services.loader.source_tensor import SourceTensor, StoredTensor, Table, check_crc32, read_range
 from services.loader.torch_pickle import STORAGES, TorchTensor, read_pickle
 from services.loader.training_state import is_training_state
 
@@ -36,6 +36,7 @@ _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")  # PKWARE APPNOTE 4.3.7: signat
 class _Record(NamedTuple):
     offset: int
     nbytes: int
+    crc32: int
 
 
 class _Records(NamedTuple):
@@ -59,9 +60,16 @@ class _Records(NamedTuple):
         record = self.by_name[name]
         if record.nbytes > MAX_PICKLE_BYTES:
             raise ValueError(f"{name} has {record.nbytes} bytes; the most is {MAX_PICKLE_BYTES}")
+        self.check(name)
         with self.path.open("rb") as file:
             file.seek(record.offset)
             return file.read(record.nbytes)
+
+    def check(self, name: str) -> None:
+        """Reads a record; raises CorruptData if it is not what was saved."""
+        record, what = self.by_name[name], f"{self.path.name}: record {name}"
+        for _ in check_crc32(read_range(self.path, name, record.offset, record.nbytes), record.crc32, what):
+            pass
 
 
 def _find(file: IO[bytes], info: zipfile.ZipInfo) -> _Record:
@@ -76,7 +84,7 @@ def _find(file: IO[bytes], info: zipfile.ZipInfo) -> _Record:
     offset = info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
     if offset + info.file_size > file.seek(0, os.SEEK_END):
         raise ValueError(f"{info.filename} goes beyond the end")
-    return _Record(offset, info.file_size)
+    return _Record(offset, info.file_size, info.CRC)
 
 
 def read_table(path: Path) -> Table:
@@ -169,6 +177,9 @@ def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
     begin, nbytes = tensor.offset * dtype.bits // 8, dtype.nbytes(tensor.shape)
     if begin + nbytes > record.nbytes:
         raise ValueError(f"tensor {name} goes beyond its storage")
+    is_whole = nbytes == record.nbytes  # else the sum is that of more than the tensor
+    if not is_whole:
+        records.check(f"data/{tensor.storage.key}")
     return StoredTensor(
         path=records.path,
         name=name,
@@ -176,6 +187,7 @@ def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
         shape=tensor.shape,
         offset=record.offset + begin,
         nbytes=nbytes,
+        crc32=record.crc32 if is_whole else None,
     )
 
 

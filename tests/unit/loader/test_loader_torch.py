@@ -259,3 +259,32 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "m.bin").write_bytes(b"")
     with pytest.raises(CorruptData, match="ends inside tensor a"):
         content(tensor)
+
+
+def flip_a_bit(path: Path, record: str) -> None:
+    """In the middle of a record of a zip file, which stays a zip file."""
+    with zipfile.ZipFile(path) as archive, path.open("r+b") as file:
+        content = archive.read(record)
+        whole = path.read_bytes()
+        at = whole.index(content) + len(content) // 2
+        file.seek(at)
+        file.write(bytes([whole[at] ^ 1]))
+
+
+def read_all(path: Path) -> list[bytes]:
+    return [content(tensor) for tensor in read_table(path).tensors.values()]
+
+
+@pytest.mark.parametrize("record", ["data.pkl", "data/0", "data/1"])
+def test_a_flipped_bit_is_noticed(tmp_path: Path, record: str) -> None:
+    """The sums of the zip file are held against all that is read, be it one tensor or some of a storage.
+
+    Fault injection: turns red when `_locate` leaves the sum out, or checks no storage that is used in part.
+    """
+    whole, part = torch.arange(1, 1025).float(), torch.arange(4096).float()
+    path = tmp_path / "model.pt"
+    torch.save({"whole": whole, "part": part[:1024]}, path)
+    assert {"whole", "part"} == read_table(path).tensors.keys()
+    flip_a_bit(path, f"model/{record}")
+    with pytest.raises(CorruptData, match=r"model\.pt: .* does not match its CRC-32; fetch the file again"):
+        read_all(path)
