@@ -44,6 +44,7 @@ class _Records(NamedTuple):
 
     path: Path
     by_name: Mapping[str, _Record]
+    checked: set[str]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -54,7 +55,7 @@ class _Records(NamedTuple):
         folders = {name.partition("/")[0] for name in records}
         if len(folders) != 1:
             raise ValueError("its records are not those of one archive")
-        return cls(path, {name.partition("/")[2]: record for name, record in records.items()})
+        return cls(path, {name.partition("/")[2]: record for name, record in records.items()}, set())
 
     def content(self, name: str) -> bytes:
         record = self.by_name[name]
@@ -66,10 +67,13 @@ class _Records(NamedTuple):
             return file.read(record.nbytes)
 
     def check(self, name: str) -> None:
-        """Reads a record; raises CorruptData if it is not what was saved."""
+        """Reads a record, once however often it is asked for; raises CorruptData if it is not what was saved."""
+        if name in self.checked:
+            return
         record, what = self.by_name[name], f"{self.path.name}: record {name}"
         for _ in check_crc32(read_range(self.path, name, record.offset, record.nbytes), record.crc32, what):
             pass
+        self.checked.add(name)
 
 
 def _find(file: IO[bytes], info: zipfile.ZipInfo) -> _Record:
