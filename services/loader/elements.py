@@ -11,11 +11,11 @@ from services.common.checkpoint.digest import Buffer
 from services.common.checkpoint.dtype import DType
 from services.loader.bfloat16 import to_bfloat16
 
-UNDERFLOW: Final = 1e-4
 FLOATS: Final = (DType.FP32, DType.BF16, DType.FP16)  # what weights may be stored in
 
 _STORED: Final[dict[DType, Any]] = {DType.FP32: np.float32, DType.FP16: np.float16, DType.BF16: np.uint16}
 _PRECISION_BITS: Final = {DType.FP32: 24, DType.BF16: 8, DType.FP16: 11}
+_UNDERFLOW: Final = 1e-4
 _LEAST: Final = {DType.FP32: 0.0, DType.BF16: 2.0**-134, DType.FP16: 2.0**-25}  # half the least subnormal
 
 
@@ -39,11 +39,11 @@ def rounding(magnitudes: npt.NDArray[np.float32], source: DType, stored: DType) 
     """By how much rounding alone may move values of these magnitudes: 0 where `stored` holds every `source`.
 
     What is below the least number of `stored` becomes zero. That counts as rounding only where it hardly matters:
-    beside the largest of the magnitudes, by UNDERFLOW of it.
+    beside the largest of the magnitudes, by a ten-thousandth of it.
     """
     if stored in (source, DType.FP32):
         return np.zeros_like(magnitudes)
     unit = np.float32(2.0 ** -_PRECISION_BITS[stored])
-    underflow = min(np.float32(_LEAST[stored]), magnitudes.max(initial=0) * np.float32(UNDERFLOW))
+    underflow = min(np.float32(_LEAST[stored]), magnitudes.max(initial=0) * np.float32(_UNDERFLOW))
     allowed: npt.NDArray[np.float32] = magnitudes * unit + underflow
     return allowed

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-_BETWEEN_S: Final = 0.05  # two tellings: telling of every block would cost the readers a tenth of their cores
+_BETWEEN_S: Final = 0.05  # two tellings: each takes time of the cores on which blocks are digested
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, NamedTuple, Self
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
 from services.common.errors import CorruptData, InvalidRequest, Unsupported
-from services.loader.source_tensor import SourceTensor, StoredTensor, Table, check_crc32, read_range
+from services.loader.source_tensor import StoredTensor, Table, check_crc32, read_range
 from services.loader.torch_pickle import STORAGES, TorchTensor, read_pickle
 from services.loader.training_state import is_training_state
 
@@ -44,7 +44,6 @@ class _Records(NamedTuple):
 
     path: Path
     by_name: Mapping[str, _Record]
-    checked: set[str]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -55,25 +54,22 @@ class _Records(NamedTuple):
         folders = {name.partition("/")[0] for name in records}
         if len(folders) != 1:
             raise ValueError("its records are not those of one archive")
-        return cls(path, {name.partition("/")[2]: record for name, record in records.items()}, set())
+        return cls(path, {name.partition("/")[2]: record for name, record in records.items()})
 
     def content(self, name: str) -> bytes:
         record = self.by_name[name]
         if record.nbytes > MAX_PICKLE_BYTES:
             raise ValueError(f"{name} has {record.nbytes} bytes; the most is {MAX_PICKLE_BYTES}")
-        self.check(name)
-        with self.path.open("rb") as file:
-            file.seek(record.offset)
-            return file.read(record.nbytes)
+        return b"".join(bytes(piece) for piece in self._pieces(name))
 
     def check(self, name: str) -> None:
-        """Reads a record, once however often it is asked for; raises CorruptData if it is not what was saved."""
-        if name in self.checked:
-            return
-        record, what = self.by_name[name], f"{self.path.name}: record {name}"
-        for _ in check_crc32(read_range(self.path, name, record.offset, record.nbytes), record.crc32, what):
+        """Reads a record; raises CorruptData if it is not what was saved."""
+        for _ in self._pieces(name):
             pass
-        self.checked.add(name)
+
+    def _pieces(self, name: str) -> Iterator[memoryview]:
+        record, what = self.by_name[name], f"{self.path.name}: record {name}"
+        return check_crc32(read_range(self.path, name, record.offset, record.nbytes), record.crc32, what)
 
 
 def _find(file: IO[bytes], info: zipfile.ZipInfo) -> _Record:
@@ -107,12 +103,12 @@ def read_table(path: Path) -> Table:
         if records.by_name.keys() >= {"byteorder"} and records.content("byteorder") != b"little":
             raise Unsupported(f"{path.name}: big-endian; save it again on a little-endian machine")
         found, dropped = _split(path, read_pickle(records.content("data.pkl")))
-        tensors: dict[str, SourceTensor] = {
-            name: _locate(records, name, tensor) for name, tensor in found.items()
-        }
+        tensors = {name: _locate(records, name, tensor) for name, tensor in found.items()}
+        for storage in {_record_of(found[name]) for name, tensor in tensors.items() if tensor.crc32 is None}:
+            records.check(storage)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, KeyError, struct.error) as fault:
         raise CorruptData(f"{path.name}: not a whole PyTorch zip file ({fault}); fetch it again") from None
-    return Table(tensors, dropped)
+    return Table(dict(tensors), dropped)
 
 
 def _check_start(path: Path) -> None:
@@ -164,6 +160,7 @@ def _members(item: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[Any
 
 
 def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
+    """Where it lies; with the sum of its bytes, if it is all of its storage."""
     dtype = _DTYPES.get(tensor.storage.kind)
     if dtype is None:
         kind = tensor.storage.kind.removeprefix("torch ")
@@ -177,13 +174,10 @@ def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
             f"{records.path.name}: tensor {name} is not contiguous; save it after .contiguous()",
             reason="NOT_CONTIGUOUS",
         )
-    record = records.by_name[f"data/{tensor.storage.key}"]
+    record = records.by_name[_record_of(tensor)]
     begin, nbytes = tensor.offset * dtype.bits // 8, dtype.nbytes(tensor.shape)
     if begin + nbytes > record.nbytes:
         raise ValueError(f"tensor {name} goes beyond its storage")
-    is_whole = nbytes == record.nbytes  # else the sum is that of more than the tensor
-    if not is_whole:
-        records.check(f"data/{tensor.storage.key}")
     return StoredTensor(
         path=records.path,
         name=name,
@@ -191,8 +185,12 @@ def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
         shape=tensor.shape,
         offset=record.offset + begin,
         nbytes=nbytes,
-        crc32=record.crc32 if is_whole else None,
+        crc32=record.crc32 if nbytes == record.nbytes else None,
     )
+
+
+def _record_of(tensor: TorchTensor) -> str:
+    return f"data/{tensor.storage.key}"
 
 
 def _is_contiguous(tensor: TorchTensor) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 
 class _Stamp(NamedTuple):
-    """A file's state as the kernel tells it; no program can set back the time of the last change."""
+    """A file's state as the kernel tells it; no call sets the time of the last change."""
 
     device: int
     inode: int

@@ -9,7 +9,7 @@ import json
 import os
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from services.common.checkpoint.conversion_options import ConversionOptions
 from services.common.checkpoint.dtype import DType
 from services.common.errors import CorruptData, HalogenError, InvalidRequest, Unsupported
 from services.loader.conversion import convert
-from services.loader.source_tensor import SourceTensor
+from services.loader.source_tensor import SourceTensor, read_range
 from services.loader.torch_file import read_table
 from services.loader.torch_pickle import read_pickle
 from tests.tiny_checkpoints import TinyShape, random_tensors, write_tiny_checkpoint
@@ -279,7 +279,7 @@ def read_all(path: Path) -> list[bytes]:
 def test_a_flipped_bit_is_noticed(tmp_path: Path, record: str) -> None:
     """The sums of the zip file are held against all that is read, be it one tensor or some of a storage.
 
-    Fault injection: turns red when `_locate` leaves the sum out, or checks no storage that is used in part.
+    Fault injection: turns red when `_locate` leaves the sum out, or `read_table` checks no storage that is used in part.
     """
     whole, part = torch.arange(1, 1025).float(), torch.arange(4096).float()
     path = tmp_path / "model.pt"
@@ -288,3 +288,23 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path, record: str) -> None:
     flip_a_bit(path, f"model/{record}")
     with pytest.raises(CorruptData, match=r"model\.pt: .* does not match its CRC-32; fetch the file again"):
         read_all(path)
+
+
+def test_a_storage_is_checked_once_however_many_tensors_lie_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flattened parameters are thousands of views of one storage.
+
+    Fault injection: turns red when each of them has its storage checked.
+    """
+    read: list[str] = []
+
+    def counted(path: Path, name: str, *where: int) -> Iterator[memoryview]:
+        read.append(name)
+        return read_range(path, name, *where)
+
+    monkeypatch.setattr("services.loader.torch_file.read_range", counted)
+    flat = torch.arange(64 * 16).float()
+    torch.save({f"part.{i}": flat[16 * i : 16 * i + 16] for i in range(64)}, tmp_path / "model.pt")
+    assert 64 == len(read_table(tmp_path / "model.pt").tensors)
+    assert 1 == read.count("data/0")
