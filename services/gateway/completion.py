@@ -163,7 +163,7 @@ class Completions:
                 return
             log.info("attempt_refused", reason=refusal.error.reason, error=str(refusal.error))
             earlier, leg = leg, await self._bind(request, leg)
-            if leg.tokens.artifact_id == earlier.tokens.artifact_id:
+            if leg.routed.route == earlier.routed.route:
                 if not (refusal.by_engine and may_repeat):
                     raise _for_caller(refusal.error)
                 may_repeat = False

@@ -174,7 +174,7 @@ class Flow:
         await self.store.put(keys.serving(model, Cohort.STABLE), serving.encode())
         async with contextlib.aclosing(self.catalog.changes()) as changes:
             async for _ in changes:
-                if any(routed.route.artifact_id == artifact_id for routed in self.catalog.served()):
+                if any(routed.route[2:] == (revision, artifact_id) for routed in self.catalog.served()):
                     return
 
     async def ids(self, text: str) -> tuple[int, ...]:

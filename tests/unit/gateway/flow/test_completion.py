@@ -220,6 +220,25 @@ async def test_a_request_that_waits_while_the_weights_are_replaced_goes_to_the_n
     assert [ArtifactId("a" * 64), other] == [asked.artifact_id for asked in flow.scheduler.asked]
 
 
+async def test_a_request_that_waits_while_the_weights_go_and_come_back_is_not_lost(flow: Flow) -> None:
+    """Two swaps later the same artifact serves again, by a new revision: what was true of the old one is true no more.
+
+    Turns red when: Completions._answer takes the same artifact for the same route.
+    """
+    artifact_id, gate = ArtifactId("a" * 64), asyncio.Event()
+    flow.scheduler.script = [[gate, Unavailable("engines are still loading it", reason="NO_ENGINE")]]
+    flow.engines.scripts += [[await flow.says("fox", LENGTH)]]
+    async with asyncio.TaskGroup() as group:
+        answer = group.create_task(flow.collect())
+        await flow.scheduler.waiting.wait()
+        await flow.serve(artifact_id, revision=3)
+        gate.set()
+    [chunk] = answer.result()
+    assert chunk.provenance is not None
+    assert (artifact_id, 3) == (chunk.provenance.artifact_id, chunk.provenance.revision)
+    assert [artifact_id] * 2 == [asked.artifact_id for asked in flow.scheduler.asked]
+
+
 async def test_a_retired_revision_is_tokenized_anew(flow: Flow) -> None:
     """When the artifact has gone, the request goes to the one served now, in that one's vocabulary."""
     other = ArtifactId("b" * 64)
