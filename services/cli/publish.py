@@ -200,15 +200,23 @@ def _is_serving(status: pb.Status, wanted: Published) -> bool:
 
 
 def _load_failure(status: pb.Status, wanted: Published) -> str | None:
-    """What the engines say, once every engine that tried has failed; or a gateway, which all must be ready."""
+    """What the engines say, once every engine that tried has failed; or a gateway, which all must be ready.
+
+    What a gateway failed at before this publish is no failure of it: the gateway tries again for each.
+    """
     for process in status.processes:
         for failure in process.text_failures:
-            if failure.artifact_id == wanted.artifact_id:
+            if _is_of(failure, wanted):
                 return f"gateway {process.id} cannot serve {wanted.model}: {failure.error}"
     tried = _generations(status, wanted, later=False)
     if tried and all(one.state == types_pb2.GENERATION_STATE_FAILED for one in tried):
         return f"no engine can serve {wanted.model}: {tried[0].error}"
     return None
+
+
+def _is_of(failure: pb.TextFailure, wanted: Published) -> bool:
+    named = (failure.model, failure.cohort, failure.artifact_id)
+    return named == wanted[:3] and failure.revision >= wanted.revision
 
 
 def _generations(status: pb.Status, wanted: Published, *, later: bool) -> list[pb.GenerationStatus]:

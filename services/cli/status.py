@@ -84,7 +84,7 @@ def _processes(status: pb.Status) -> Table:
 def _held(process: pb.ProcessStatus) -> list[str]:
     lines = [_generation(generation) for generation in process.generations]
     lines += [artifact_id[:12] for artifact_id in process.artifact_ids]
-    lines += [f"{failure.artifact_id[:12]} FAILED: {failure.error}" for failure in process.text_failures]
+    lines += dict.fromkeys(f"{one.artifact_id[:12]} FAILED: {one.error}" for one in process.text_failures)
     if process.role == "scheduler":
         lines.append(f"leads, term {process.term}" if process.term else "stands by")
     if process.reading:

@@ -36,11 +36,26 @@ class Routed(NamedTuple):
     text: TextModel
 
 
+class Failed(NamedTuple):
+    """An artifact that cannot be loaded, as it was last tried for a route."""
+
+    route: Route
+    error: str
+
+
+class _Try(NamedTuple):
+    """A load under way, and the routes that stood when it began."""
+
+    task: asyncio.Task[None]
+    routes: frozenset[Route]
+
+
 class Catalog:
     """Loads the text model of every artifact that targets/ or serving/ names, and forgets the others.
 
     A request keeps the text model that it began with for as long as it runs. An artifact that cannot be loaded
-    is tried again until it can or is no longer named; it is reported as failing, so nobody is routed to it.
+    is tried again until it can or is no longer named, and at once when a newer publish names it; it is reported as
+    failing, so nobody is routed to it.
 
     Args:
         targets: Mirror of targets/.
@@ -57,8 +72,8 @@ class Catalog:
         self._files = files
         self._reader = reader
         self._loaded: dict[ArtifactId, TextModel] = {}
-        self._loading: dict[ArtifactId, asyncio.Task[None]] = {}
-        self._failures: dict[ArtifactId, str] = {}
+        self._loading: dict[ArtifactId, _Try] = {}
+        self._failures: dict[ArtifactId, tuple[Failed, ...]] = {}
         self._version = 0
         self._moved = asyncio.Event()
 
@@ -68,9 +83,9 @@ class Catalog:
         return tuple(sorted(self._loaded))
 
     @property
-    def failures(self) -> Mapping[ArtifactId, str]:
+    def failures(self) -> list[Failed]:
         """Artifacts that cannot be loaded and why, in order; not those whose loader is merely away."""
-        return dict(sorted(self._failures.items()))
+        return [failed for _, each in sorted(self._failures.items()) for failed in each]
 
     def served(self) -> list[Routed]:
         """What can be asked for now."""
@@ -120,9 +135,9 @@ class Catalog:
         return Routed(route, text)
 
     def _check_failure(self, route: Route) -> None:
-        if reason := self._failures.get(route.artifact_id):
+        if failed := self._failures.get(route.artifact_id):
             raise PreconditionFailed(
-                f"this gateway cannot read the text files of {route.model}@{route.cohort} ({reason}); "
+                f"this gateway cannot read the text files of {route.model}@{route.cohort} ({failed[0].error}); "
                 "publish an artifact with a sound tokenizer and chat template",
                 reason="TEXT_MODEL_FAILED",
             )
@@ -148,24 +163,30 @@ class Catalog:
 
     def _reconcile(self, group: asyncio.TaskGroup) -> None:
         wanted = self._routes.artifact_ids()
-        for artifact_id in self._loading.keys() - wanted:
-            self._loading.pop(artifact_id).cancel()
-            self._failures.pop(artifact_id, None)
+        for artifact_id in self._failures.keys() - wanted:
+            del self._failures[artifact_id]
+        for artifact_id in [each for each in self._loading if each not in wanted or self._is_news(each)]:
+            self._loading.pop(artifact_id).task.cancel()
         for artifact_id in self._loaded.keys() - wanted:
             del self._loaded[artifact_id]
             log.info("text_model_forgotten", artifact_id=artifact_id)
         for artifact_id in wanted - self._loaded.keys() - self._loading.keys():
-            self._loading[artifact_id] = group.create_task(self._load(artifact_id))
+            routes = self._routes.to(artifact_id)
+            self._loading[artifact_id] = _Try(group.create_task(self._load(artifact_id, routes)), routes)
         self._tell()
 
-    async def _load(self, artifact_id: ArtifactId) -> None:
+    def _is_news(self, artifact_id: ArtifactId) -> bool:
+        """Whether the artifact was named anew since its load began; the store may have been mended for that."""
+        return bool(self._routes.to(artifact_id) - self._loading[artifact_id].routes)
+
+    async def _load(self, artifact_id: ArtifactId, routes: frozenset[Route]) -> None:
         soon, later = Backoff(), Backoff(first_s=2.0, most_s=60.0)
         while True:
             try:
                 text = await self._read(artifact_id)
             except HalogenError as failure:
                 log.warning("text_model_failed", artifact_id=artifact_id, error=str(failure))
-                self._note_failure(artifact_id, failure)
+                self._note_failure(artifact_id, routes, failure)
                 await (soon if isinstance(failure, _PASSING) else later).pause()
             else:
                 break
@@ -175,9 +196,9 @@ class Catalog:
         log.info("text_model_loaded", artifact_id=artifact_id, context_tokens=text.context_tokens)
         self._tell()
 
-    def _note_failure(self, artifact_id: ArtifactId, failure: HalogenError) -> None:
+    def _note_failure(self, artifact_id: ArtifactId, routes: frozenset[Route], failure: HalogenError) -> None:
         if not isinstance(failure, _PASSING):
-            self._failures[artifact_id] = failure.message
+            self._failures[artifact_id] = tuple(Failed(route, failure.message) for route in sorted(routes))
             self._tell()
 
     async def _read(self, artifact_id: ArtifactId) -> TextModel:

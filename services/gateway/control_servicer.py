@@ -203,8 +203,7 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
         http_address=record.http_address,
         term=getattr(record, "term", 0),
         text_failures=[
-            pb.TextFailure(artifact_id=failure.artifact_id, error=failure.error)
-            for failure in getattr(record, "text_failures", ())
+            pb.TextFailure(**failure.model_dump()) for failure in getattr(record, "text_failures", ())
         ],
         runtime_build=getattr(record, "runtime_build", ""),
     )

@@ -50,8 +50,8 @@ class Report:
                 self._tell()
 
     def _tell(self) -> None:
-        told = self._catalog.failures.items()
-        failures = tuple(TextFailure(artifact_id=artifact_id, error=why) for artifact_id, why in told)
+        told = self._catalog.failures
+        failures = tuple(TextFailure(**failed.route._asdict(), error=failed.error) for failed in told)
         text = {"artifact_ids": self._catalog.artifact_ids, "text_failures": failures}
         self._registration.update(self._registration.record.model_copy(update=text))
         active = {

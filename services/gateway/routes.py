@@ -59,6 +59,11 @@ class Routes:
         records: Iterable[Serving | Target] = (*self._serving.values(), *self._targets.values())
         return {record.artifact_id for record in records if record.artifact_id is not None}
 
+    def to(self, artifact_id: ArtifactId) -> frozenset[Route]:
+        """Everything served, or aimed at, that is this artifact."""
+        named = (*self.served(), *self.aimed_at(ModelName(""), None))
+        return frozenset(route for route in named if route.artifact_id == artifact_id)
+
     def trace_parent(self, artifact_id: ArtifactId) -> str:
         """The trace of the publish that a target with this artifact comes from; empty where none is known."""
         parents = (each.trace_parent for each in self._targets.values() if each.artifact_id == artifact_id)

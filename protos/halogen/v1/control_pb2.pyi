@@ -211,12 +211,18 @@ class ProcessStatus(_message.Message):
     def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ..., reading: _Optional[str] = ...) -> None: ...
 
 class TextFailure(_message.Message):
-    __slots__ = ("artifact_id", "error")
+    __slots__ = ("artifact_id", "error", "model", "cohort", "revision")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     error: str
-    def __init__(self, artifact_id: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    model: str
+    cohort: str
+    revision: int
+    def __init__(self, artifact_id: _Optional[str] = ..., error: _Optional[str] = ..., model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class ArtifactStatus(_message.Message):
     __slots__ = ("model", "artifact_id", "state", "reason")

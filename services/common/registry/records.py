@@ -209,10 +209,16 @@ class LoaderRecord(ProcessRecord):
 
 
 class TextFailure(Record):
-    """An artifact whose text side, tokenizer or chat template, a gateway cannot use."""
+    """An artifact whose text side, tokenizer or chat template, a gateway cannot use.
+
+    revision is the one under which the model's cohort had it when it was last tried; older writers say none.
+    """
 
     artifact_id: ArtifactId
     error: str
+    model: ModelName = ModelName("")
+    cohort: Cohort = Cohort.STABLE
+    revision: Revision = Revision(0)
 
 
 class GatewayRecord(ProcessRecord):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +50,12 @@ def status(serving: int, *generations: tuple[int, types_pb2.GenerationState]) ->
     )
 
 
+def failing(**named: Any) -> pb.Status:
+    """A status in which a gateway cannot read what is named."""
+    failure = pb.TextFailure(error="no tokenizer", **named)
+    return pb.Status(processes=[pb.ProcessStatus(role="gateway", id="g", text_failures=[failure])])
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
@@ -82,12 +89,19 @@ def test_it_fails_when_every_engine_that_tried_has_failed(seen: pb.Status, expec
 
 
 def test_it_fails_at_once_when_a_gateway_cannot_read_it() -> None:
-    """Every gateway must be ready, so one is enough; another artifact's failure is none of its."""
-    seen = pb.Status(processes=[pb.ProcessStatus(role="gateway", id="g")])
-    failure = seen.processes[0].text_failures.add(artifact_id="b" * 64, error="tokenizer.json cannot be read")
-    assert _load_failure(seen, WANTED) is None
-    failure.artifact_id = WANTED.artifact_id
-    assert "gateway g cannot serve m: tokenizer.json cannot be read" == _load_failure(seen, WANTED)
+    """Every gateway must be ready, so one is enough."""
+    assert "gateway g cannot serve m: no tokenizer" == _load_failure(failing(**WANTED._asdict()), WANTED)
+
+
+@pytest.mark.parametrize(
+    "other", [{"artifact_id": "b" * 64}, {"revision": 1}, {"model": "n"}, {"cohort": "canary"}]
+)
+def test_what_a_gateway_failed_at_otherwise_is_no_failure_of_this_publish(other: dict[str, Any]) -> None:
+    """Of another artifact, for another model, or before: the files may have come into the store since.
+
+    Fault injection: turns red when `_is_of` compares the artifact's id alone.
+    """
+    assert _load_failure(failing(**WANTED._asdict() | other), WANTED) is None
 
 
 def test_who_is_missing_is_named() -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services.common.backoff import Backoff
-from services.common.errors import CorruptData, PreconditionFailed, Unavailable
+from services.common.errors import CorruptData, NotFound, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import Serving, Target
 from services.common.registry.view import View
-from services.gateway.catalog import Catalog
+from services.gateway.catalog import Catalog, Failed
+from services.gateway.routes import Route
 from services.gateway.text_model import TextModelReader
 
 if TYPE_CHECKING:
@@ -126,12 +127,43 @@ async def test_what_cannot_be_read_is_reported_and_said(
     flow.files.failures = [CorruptData("tokenizer.json cannot be read")]
     await flow.store.put(keys.target(ModelName("new"), Cohort.STABLE), fresh.encode())
     await until(flow.catalog, lambda: bool(flow.catalog.failures))
-    assert {SECOND: "tokenizer.json cannot be read"} == flow.catalog.failures
+    new = Route(ModelName("new"), Cohort.STABLE, Revision(2), SECOND)
+    assert [Failed(new, "tokenizer.json cannot be read")] == flow.catalog.failures
     with pytest.raises(PreconditionFailed, match=r"new@stable \(tokenizer\.json cannot be read\)"):
         flow.catalog.route(ModelName("new"), None)
     gate.set()
     await until(flow.catalog, lambda: SECOND in flow.catalog.artifact_ids)
-    assert {} == flow.catalog.failures
+    assert [] == flow.catalog.failures
+
+
+@pytest.fixture
+def no_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails is not tried again by itself."""
+    monkeypatch.setattr(Backoff, "pause", lambda _: asyncio.Event().wait())
+
+
+@pytest.mark.usefixtures("no_next_try")
+async def test_a_newer_publish_is_tried_at_once(flow: Flow, other: ArtifactId) -> None:
+    """The store may have been mended for it. Fault injection: turns red when `_reconcile` leaves out `_is_news`."""
+    flow.files.failures = [NotFound("not in the store")]
+    await aim(flow, other, 2)
+    await until(flow.catalog, lambda: bool(flow.catalog.failures))
+    await aim(flow, other, 3)
+    async with asyncio.timeout(30):
+        await until(flow.catalog, lambda: SECOND in flow.catalog.artifact_ids)
+    assert [] == flow.catalog.failures
+
+
+@pytest.mark.usefixtures("no_next_try")
+async def test_a_failure_names_the_revision_that_was_tried(flow: Flow, other: ArtifactId) -> None:
+    """Whoever waits for a publish can tell its failure from older ones."""
+    flow.files.failures = [NotFound("not in the store"), CorruptData("half copied")]
+    await aim(flow, other, 2)
+    await until(flow.catalog, lambda: bool(flow.catalog.failures))
+    await aim(flow, other, 3)
+    async with asyncio.timeout(30):
+        await until(flow.catalog, lambda: "half copied" in {each.error for each in flow.catalog.failures})
+    assert [3] == [each.route.revision for each in flow.catalog.failures]
 
 
 async def test_a_loader_that_is_away_is_no_failure(
@@ -148,7 +180,7 @@ async def test_a_loader_that_is_away_is_no_failure(
     flow.files.failures = [Unavailable("starting")]
     await aim(flow, other, 2)
     await away.wait()
-    assert {} == flow.catalog.failures
+    assert [] == flow.catalog.failures
     gate.set()
 
 

@@ -92,7 +92,9 @@ async def test_the_registry_and_status_learn_what_cannot_be_read(gateway: Gatewa
             failures = [failure for process in status.processes for failure in process.text_failures]
             if failures:
                 break
-    assert [("b" * 64, True)] == [(one.artifact_id, "tokenizer.json" in one.error) for one in failures]
+    named = [(one.model, one.cohort, one.revision, one.artifact_id) for one in failures]
+    assert [(MODEL, STABLE, 2, "b" * 64)] == named
+    assert "tokenizer.json" in failures[0].error
     assert "gateway-a" == status.answered_by
 
 
