@@ -62,7 +62,8 @@ class Inspected(NamedTuple):
     @classmethod
     def _of_weights(cls, path: Path, *, quick: bool) -> Self:
         if not path.is_file():
-            raise CommandError(f"{path}: no such file or directory; give an artifact: halogen inspect DIR")
+            what = "a device or a pipe, no file" if path.exists() else "no such file or directory"
+            raise CommandError(f"{path}: {what}; give an artifact: halogen inspect DIR")
         with path.open("rb") as weights:
             header, size_bytes = decode_header(weights), os.fstat(weights.fileno()).st_size
             if size_bytes != header.file_bytes:

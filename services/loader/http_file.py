@@ -19,6 +19,16 @@ PIECE_BYTES: Final = (
     256 << 10
 )  # what is not taken yet is as much at most, and is lost when a connection breaks
 
+_IN_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (  # the first that fits
+    (TimeoutError, "it says nothing for too long"),
+    (aiohttp.ClientSSLError, "it is not trusted: its certificate is not valid here"),
+    (aiohttp.ClientConnectorDNSError, "its host's name is not known"),
+    (aiohttp.ClientConnectorError, "nobody listens at its address"),
+    (aiohttp.ClientPayloadError, "its answer is cut off"),
+    (aiohttp.ClientResponseError, "it does not speak HTTP"),
+    (Exception, "the connection breaks"),
+)
+
 
 class OtherVersion(Exception):
     """The store has another version of a file than it has begun to send; what was verified is right all the same."""
@@ -116,4 +126,4 @@ def breaking_off() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as failure:
-        raise BrokenOff(type(failure).__name__) from failure
+        raise BrokenOff(next(words for kind, words in _IN_WORDS if isinstance(failure, kind))) from failure

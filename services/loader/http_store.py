@@ -104,7 +104,9 @@ class HttpStore:
         """
         text = await self._whole(artifact_id, MANIFEST_NAME, MAX_MANIFEST_BYTES)
         if sha256_hex(text) != artifact_id:
-            raise CorruptData(f"{MANIFEST_NAME} of artifact {artifact_id} is another artifact's")
+            raise CorruptData(
+                f"{MANIFEST_NAME} of artifact {artifact_id} is another artifact's; upload the artifact again"
+            )
         return Manifest.decode(text)
 
     async def signatures(self, artifact_id: ArtifactId) -> bytes:

@@ -55,7 +55,7 @@ class Patience:
         )
         if self._failures >= self._tries:
             raise Unavailable(
-                f"the artifact store cannot be reached ({failure}); see --store",
+                f"the artifact store fails again and again ({failure}); see that it runs, and is what --store names",
                 reason="STORE_UNREACHABLE",
                 retry_after_s=1.0,
             ) from failure

@@ -126,6 +126,7 @@ def test_inspect_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     weights.write_bytes(bytes(8192))
     assert "model.halogen, preamble: not a weight file" in str(halogen("inspect", weights).exception)
     assert "no such file" in str(halogen("inspect", tmp_path / "nothing").exception)
+    assert "/dev/zero: a device or a pipe, no file" in str(halogen("inspect", "/dev/zero").exception)
 
 
 def test_an_artifact_does_not_differ_from_itself(tmp_path: Path) -> None:
