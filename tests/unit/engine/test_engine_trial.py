@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from services.engine import reference_trial, trial
 from services.engine.kernels.portable import PortableKernels
+from services.loader.conversion import convert
 from tests.unit.engine.decoding import Decoding
+from tests.unit.loader.gguf_files import random_values, write_gguf
 
 PROMPT = [1, 17, 300, 5]
 
@@ -62,3 +65,14 @@ def test_a_missing_package_is_named(
     assert 3 == reference_trial.main([str(tmp_path), "1", "--dtype", "fp32"])
     assert 3 == reference_trial.main([str(tmp_path / "m.gguf"), "1", "--dtype", "fp32"])
     assert ["transformers", "transformers accelerate"] == capsys.readouterr().err.splitlines()
+
+
+def test_a_gguf_file_is_answered_from(tmp_path: Path) -> None:
+    """By transformers; our engine says the same from what is made of the file.
+
+    Fault injection: turns red without the package accelerate, which transformers wants for such files.
+    """
+    source = write_gguf(tmp_path / "m.gguf", random_values(), kinds={})
+    convert(source, tmp_path / "artifact")
+    theirs = [choice["token"] for choice in reference_trial.continuation(source, torch.float32, PROMPT, 6)]
+    assert theirs == [choice.token for choice in trial.continuation(tmp_path / "artifact", PROMPT, 6)]
