@@ -152,10 +152,21 @@ async def _verified(
 
 
 async def name(control: ControlClient, order: Order, *, once: bool) -> Published:
-    """Names the order's artifact for its cohort; with `once`, keeps a publish of it that stands already."""
-    if once and (standing := _standing(await control.status(STATUS_S), order)):
+    """Names the order's artifact for its cohort; with `once`, keeps a publish of it that stands and has not failed."""
+    if once and (standing := _kept(await control.status(STATUS_S), order)):
         return standing
     return Published(order.model, order.cohort, order.artifact_id, await control.publish(order))
+
+
+def _kept(status: pb.Status, order: Order) -> Published | None:
+    """The cohort's publish, if it is of the order's artifact; not one that failed, since only a newer is tried anew."""
+    standing = _standing(status, order)
+    if standing is None or _is_serving(status, standing):
+        return standing
+    if failure := _load_failure(status, standing):
+        err.print(f"{failure}; publishing it anew", markup=False)
+        return None
+    return standing
 
 
 def _standing(status: pb.Status, order: Order) -> Published | None:
@@ -264,7 +275,7 @@ async def publish(
         store: Needed for a directory only.
         reverify: As `register` says.
         wait_s: How long to wait until it is served.
-        once: Keeps a publish of the same artifact that stands.
+        once: As `name` says.
         patience_s: How long to wait for a gateway.
 
     Raises:

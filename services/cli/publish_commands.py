@@ -38,7 +38,10 @@ ReverifyOption = Annotated[
     bool, typer.Option("--reverify", help="Replace its files in the store; verify a REJECTED artifact again.")
 ]
 OnceOption = Annotated[
-    bool, typer.Option("--once", help="Give no new revision to what the cohort is to serve already.")
+    bool,
+    typer.Option(
+        "--once", help="Give no new revision to what the cohort is to serve already, unless it failed."
+    ),
 ]
 WaitServedOption = Annotated[
     float, typer.Option("--wait", min=0, help="Seconds to wait until it is served; 0 does not wait.")

@@ -17,6 +17,7 @@ from services.cli.main import app
 from services.cli.publish import (
     Published,
     _is_serving,
+    _kept,
     _load_failure,
     _Remedy,
     _standing,
@@ -138,6 +139,30 @@ def test_only_a_publish_of_the_same_artifact_stands(
         ]
     )
     assert expected == _standing(seen, Order("m", cohort, artifact_id, who="me", why="test"))
+
+
+@pytest.mark.parametrize(
+    ("serving", "engine", "is_kept"),
+    [(0, WARMING, True), (0, FAILED, False), (2, ACTIVE, True), (2, FAILED, False)],
+    ids=["under way", "failed", "served", "served no more"],
+)
+def test_a_publish_that_failed_is_not_kept(
+    serving: int, engine: types_pb2.GenerationState, capsys: pytest.CaptureFixture[str], *, is_kept: bool
+) -> None:
+    """`--once` gives it a new revision, for only that is tried anew, and says why."""
+    seen = status(serving, (2, engine))
+    seen.cohorts[0].desired_artifact_id = WANTED.artifact_id
+    kept = _kept(seen, Order("m", "stable", WANTED.artifact_id, who="me", why="test"))
+    assert (WANTED if is_kept else None) == kept
+    assert ("no engine can serve m: no room; publishing it anew" in capsys.readouterr().err) is not is_kept
+
+
+def test_what_one_gateway_cannot_read_is_kept_while_it_is_served() -> None:
+    """The others serve it: there is nothing to wait for."""
+    seen = status(2, (2, ACTIVE))
+    seen.cohorts[0].desired_artifact_id = WANTED.artifact_id
+    seen.MergeFrom(failing(**WANTED._asdict()))
+    assert WANTED == _kept(seen, Order("m", "stable", WANTED.artifact_id, who="me", why="test"))
 
 
 def test_every_wish_is_an_option_of_the_client() -> None:
