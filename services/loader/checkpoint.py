@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from services.common.checkpoint.architecture import Architecture
-from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
+from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions, QuantPolicy
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD, decoder_tensors
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.layout import Storage, TensorSpec
@@ -140,7 +140,7 @@ def _read_architecture(config: Mapping[str, Any], tensors: Mapping[str, SourceTe
         if tensor.dtype is not dtype:
             raise Unsupported(
                 f"tensor {tensor.name} is {tensor.dtype}, {EMBEDDING} is {dtype}, and an engine computes with one "
-                "dtype; give --quant-policy bf16, fp16 or fp32, which makes all of it one",
+                f"dtype; give the DST that comes of: {QuantPolicy.BF16.command} (or fp16, fp32)",
                 reason="MIXED_DTYPES",
             )
     return Architecture.from_config(config, dtype)

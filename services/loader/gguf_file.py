@@ -67,6 +67,7 @@ class GgufFile:
                 name: field.contents() for name, field in reader.fields.items()
             }
             self._family = self._known_family()
+            self._check_dense()
             self.tensors = tuple(self._describe(stored) for stored in reader.tensors)
         except NONSENSE as fault:
             raise CorruptData(f"{path.name}: not a whole GGUF file ({fault}); fetch it again") from None
@@ -80,6 +81,15 @@ class GgufFile:
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
         return family
+
+    def _check_dense(self) -> None:
+        experts = self._take("expert_count", 0)
+        if experts > 0:
+            raise Unsupported(
+                f"{self._path.name}: {self._family}.expert_count is {experts}, so it is a mixture of experts, and this "
+                f"build reads dense models only: give one of the {' or '.join(_FAMILIES)} family without experts",
+                reason="ARCHITECTURE_UNSUPPORTED",
+            )
 
     def config(self) -> dict[str, Any]:
         """Hugging Face's config.json.

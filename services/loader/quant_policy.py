@@ -28,7 +28,7 @@ def apply_policy(
         if quantised:
             raise Unsupported(
                 f"the source is quantised, and no engine computes with its blocks: {_growth(tensors, DType.BF16)}; "
-                "say so to have it dequantised: --quant-policy bf16 (or fp16, fp32)",
+                f"give the DST that comes of: {QuantPolicy.BF16.command} (or fp16, fp32)",
                 reason="QUANTISED_SOURCE",
             )
         return _with_exact_vectors(tensors)

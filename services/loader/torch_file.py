@@ -102,7 +102,7 @@ def read_table(path: Path) -> Table:
         records = _Records.read(path)
         if records.by_name.keys() >= {"byteorder"} and records.content("byteorder") != b"little":
             raise Unsupported(f"{path.name}: big-endian; save it again on a little-endian machine")
-        found, dropped = _split(path, read_pickle(records.content("data.pkl")))
+        found, dropped = _split(path, read_pickle(path.name, records.content("data.pkl")))
         tensors = {name: _locate(records, name, tensor) for name, tensor in found.items()}
         for storage in {_record_of(found[name]) for name, tensor in tensors.items() if tensor.crc32 is None}:
             records.check(storage)

@@ -1,7 +1,7 @@
 """The pickle inside a PyTorch zip file, read without running any of it.
 
 Pickle is a program for a small stack machine that may import and call whatever it names. Here its opcodes are
-interpreted by a table of our own: containers, texts, numbers, and three names that stand for plain records.
+interpreted by a table of our own: containers, texts, numbers, and the few names that stand for plain records.
 Nothing is imported and nothing of the file's choosing is called.
 """
 
@@ -18,6 +18,9 @@ MAX_OPCODES: Final = 10_000_000
 
 _ORDERED_DICT: Final = "collections OrderedDict"
 _REBUILD: Final = "torch._utils _rebuild_tensor_v2"
+_PARAMETERS: Final = frozenset(  # a tensor, and what only training needs of it
+    {"torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state"}
+)
 STORAGES: Final = {  # torch's storage classes and the bytes of an element
     "torch BFloat16Storage": 2,
     "torch HalfStorage": 2,
@@ -30,7 +33,7 @@ STORAGES: Final = {  # torch's storage classes and the bytes of an element
     "torch ByteStorage": 1,
     "torch BoolStorage": 1,
 }
-_KNOWN: Final = frozenset({_ORDERED_DICT, _REBUILD, *STORAGES})
+_KNOWN: Final = frozenset({_ORDERED_DICT, _REBUILD, *_PARAMETERS, *STORAGES})
 
 
 class Global(NamedTuple):
@@ -56,6 +59,10 @@ class TorchTensor(NamedTuple):
     strides: tuple[int, ...]
 
 
+class _BeyondWeightsError(Exception):
+    """What the pickle holds, or would do, that weights have no need of."""
+
+
 class _Mark:
     """Where a group of values begins on the stack."""
 
@@ -75,8 +82,12 @@ class _Machine:
         return values[::-1]
 
 
-def read_pickle(content: bytes) -> Any:
+def read_pickle(file: str, content: bytes) -> Any:
     """The value: dicts, lists, tuples, texts, numbers, truths, None, and `TorchTensor`.
+
+    Args:
+        file: The name of the zip file, for messages.
+        content: Its record data.pkl.
 
     Raises:
         CorruptData: It is cut short or nonsense.
@@ -90,25 +101,19 @@ def read_pickle(content: bytes) -> Any:
             if opcode.name == "STOP":
                 return machine.stack.pop()
             _OPCODES.get(opcode.name, _refuse)(machine, argument)
+        raise ValueError("no end")
+    except _BeyondWeightsError as found:
+        raise Unsupported(
+            f"{file}: its data.pkl holds {found}, and no code of a checkpoint is ever run; save the weights alone: "
+            "torch.save(model.state_dict(), FILE), or save_pretrained with safe_serialization=True",
+            reason="PICKLE_REFUSED",
+        ) from None
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as fault:
-        raise _corrupt(repr(fault)) from None
-    raise _corrupt("it has no end")
-
-
-def _corrupt(what: str) -> CorruptData:
-    return CorruptData(f"data.pkl cannot be read ({what}); fetch the file again")
+        raise CorruptData(f"{file}: its data.pkl cannot be read ({fault!r}); fetch the file again") from None
 
 
 def _refuse(_machine: _Machine, argument: Any) -> NoReturn:
-    raise _beyond_weights(f"an opcode outside of the allowed ones ({str(argument)[:80]!r})")
-
-
-def _beyond_weights(what: str) -> Unsupported:
-    return Unsupported(
-        f"data.pkl holds {what}, and no code of a checkpoint is ever run; save the weights alone: "
-        "torch.save(model.state_dict(), FILE), or save_pretrained with safe_serialization=True",
-        reason="PICKLE_REFUSED",
-    )
+    raise _BeyondWeightsError(f"an opcode outside of the allowed ones ({str(argument)[:80]!r})")
 
 
 def _push(machine: _Machine, argument: Any) -> None:
@@ -138,7 +143,7 @@ def _import(machine: _Machine, argument: Any) -> None:
             raise TypeError("a name that is no text")
         argument = f"{module} {name}"
     if argument not in _KNOWN:
-        raise _beyond_weights(f"the name {argument.replace(' ', '.')[:120]}")
+        raise _BeyondWeightsError(f"the name {argument.replace(' ', '.')[:120]}")
     machine.stack.append(Global(argument))
 
 
@@ -149,8 +154,10 @@ def _reduce(machine: _Machine, _argument: Any) -> None:
         machine.stack.append({})
     elif name == _REBUILD:
         machine.stack.append(_rebuild(*arguments[:4]))
+    elif name in _PARAMETERS:
+        machine.stack.append(_unwrap(*arguments[:1]))
     else:
-        raise _beyond_weights("a call of what is no tensor")
+        raise _BeyondWeightsError("a call of what is no tensor")
 
 
 def _rebuild(storage: Any, offset: Any, shape: Any, strides: Any) -> TorchTensor:
@@ -160,6 +167,13 @@ def _rebuild(storage: Any, offset: Any, shape: Any, strides: Any) -> TorchTensor
     if not all(type(number) is int and 0 <= number < 1 << 48 for number in numbers):
         raise ValueError("a tensor whose shape is not counts")
     return TorchTensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _unwrap(parameter: Any) -> TorchTensor:
+    """A parameter's tensor; its hooks and its state are left as they were read, and are not needed."""
+    if not isinstance(parameter, TorchTensor):
+        raise TypeError("a parameter without a tensor")
+    return parameter
 
 
 def _load_storage(machine: _Machine, _argument: Any) -> None:
@@ -175,7 +189,7 @@ def _build(machine: _Machine, _argument: Any) -> None:
     """Attributes of a dict (torch keeps versions there) are not needed."""
     machine.stack.pop()
     if type(machine.stack[-1]) is not dict:
-        raise _beyond_weights("the state of what is no dict")
+        raise _BeyondWeightsError("the state of what is no dict")
 
 
 def _set_items(machine: _Machine, _argument: Any) -> None:

@@ -72,6 +72,7 @@ PROMISES = {
             "test_a_value_that_cannot_be_kept",
         ),
         *("test_a_bent_value_fails", "test_values_too_small", "test_loader_torch.test_a_flipped_bit"),
+        *("test_no_code_is_run", "test_a_parameter_of_no_tensor", "test_the_remedy_for_a_quantised_source"),
         "test_a_conversion_that_is_asked_to_end",
     ],
     "4.3 the converter's memory": ["test_a_gigabyte_passes"],

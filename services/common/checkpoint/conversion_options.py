@@ -27,6 +27,11 @@ class QuantPolicy(enum.StrEnum):
         """The one dtype of the stored weights; None: that of the source."""
         return None if self is QuantPolicy.KEEP else DType(self.value)
 
+    @property
+    def command(self) -> str:
+        """What does it, for messages: not everybody who converts can be given a policy."""
+        return f"halogen convert --quant-policy {self} SRC DST"
+
 
 class Validation(enum.StrEnum):
     """How much of the result is compared with the source before it gets its name."""

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
+from services.cli import up
 from services.cli.console import CommandError
+from services.cli.home import Home
 from services.cli.main import app
 from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.conversion_options import ConversionOptions, QuantPolicy, Validation
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import Storage
+from services.common.checkpoint.load_format import LoadFormat
 from services.common.checkpoint.requirements import Hosts
 from tests.tiny_checkpoints import TinyShape, random_tensors, write_tiny_checkpoint
+from tests.unit.loader.gguf_files import random_values, write_gguf
 
 SHAPE = TinyShape(dtype=DType.FP32)
 
@@ -76,3 +82,20 @@ def test_options_travel_as_arguments() -> None:
         "--tensor-parallel-size=4",
         "--validate=sample",
     ) == options.arguments()
+
+
+def test_the_remedy_for_a_quantised_source_is_a_command_that_works(tmp_path: Path) -> None:
+    """Whoever serves one by --model-path has no policy to give, perhaps: the line names the command, which makes what
+    is then served.
+
+    Fault injection: turns red when `apply_policy` names the option alone.
+    """
+    source, target = write_gguf(tmp_path / "m.gguf", random_values()), tmp_path / "artifact"
+    home = Home(tmp_path / "home")
+    with pytest.raises(CommandError) as refused:
+        up.prepare(home, None, source, LoadFormat.AUTO)
+    said = re.search(r"halogen (convert .* SRC DST)", str(refused.value))
+    assert said is not None, str(refused.value)
+    paths = {"SRC": str(source), "DST": str(target)}
+    CliRunner().invoke(app, [paths.get(word, word) for word in said[1].split()], catch_exceptions=False)
+    assert up.Plan("artifact", target) == up.prepare(home, None, target, LoadFormat.AUTO)

@@ -113,6 +113,15 @@ def test_a_file_without_output_is_tied(tmp_path: Path) -> None:
     assert convert(tmp_path / "hf", tmp_path / "artifact").architecture.tie_word_embeddings
 
 
+def test_a_dense_file_may_say_so(tmp_path: Path) -> None:
+    """No experts is what a file that says nothing of them has."""
+    unpack_gguf(
+        write_gguf(tmp_path / "m.gguf", random_values(), lambda writer: writer.add_expert_count(0)),
+        tmp_path / "hf",
+    )
+    assert (tmp_path / "hf/config.json").exists()
+
+
 def test_two_ends_of_text_are_both_kept(tmp_path: Path) -> None:
     """Where a turn ends otherwise than a text, generation stops at either."""
     path = write_gguf(tmp_path / "m.gguf", random_values(), lambda writer: writer.add_eot_token_id(7))
@@ -125,6 +134,14 @@ def poisoned() -> dict[str, Array]:
     values = random_values()
     values["model.norm.weight"][3] = np.nan
     return values
+
+
+def with_experts(writer: gguf.GGUFWriter) -> None:
+    """A mixture of experts as llama.cpp's converter writes one: the feed-forward weights of all in one tensor."""
+    writer.add_expert_count(8)
+    writer.add_expert_used_count(2)
+    writer.add_tensor("blk.0.ffn_gate_inp.weight", np.zeros((8, 64), np.float32))
+    writer.add_tensor("blk.0.ffn_up_exps.weight", np.zeros((8, 96, 64), np.float32))
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
@@ -178,6 +195,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
         lambda path: write_gguf(path, random_values(), lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(4, np.float32))),
         Unsupported,
         r"attn_q\.bias",
+    ),
+    "experts": (
+        lambda path: write_gguf(path, random_values(), with_experts),
+        Unsupported,
+        r"m\.gguf: llama\.expert_count is 8, so it is a mixture of experts, .*: give one of the llama or qwen2 family",
     ),
     "other architecture": (
         lambda path: write_gguf(path, random_values(), lambda w: replace(w, "general.architecture", "mamba")),

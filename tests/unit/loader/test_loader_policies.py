@@ -126,7 +126,7 @@ def test_a_norm_takes_the_dtype_of_the_matrices_where_nothing_is_lost(tmp_path: 
 def test_a_norm_that_would_be_rounded_is_refused(tmp_path: Path) -> None:
     """Nothing is rounded unasked. Fault injection: turns red when `_survives` says yes to everything."""
     source = with_norm_in_fp32(write_tiny_checkpoint(tmp_path / "source"), 1e-6)
-    with pytest.raises(Unsupported, match=f"{NORM} is fp32.* is bf16.*; give --quant-policy bf16"):
+    with pytest.raises(Unsupported, match=f"{NORM} is fp32.* is bf16.*: halogen convert --quant-policy bf16"):
         convert(source, tmp_path / "a")
 
 

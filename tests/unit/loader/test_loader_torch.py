@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import io
 import json
-import os
-import pickle
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from services.common.checkpoint.conversion_options import ConversionOptions
 from services.common.checkpoint.dtype import DType
@@ -24,7 +18,6 @@ from services.common.errors import CorruptData, HalogenError, InvalidRequest, Un
 from services.loader.conversion import convert
 from services.loader.source_tensor import SourceTensor, read_range
 from services.loader.torch_file import read_table
-from services.loader.torch_pickle import read_pickle
 from tests.tiny_checkpoints import TinyShape, random_tensors, write_tiny_checkpoint
 
 TORCH_DTYPES = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
@@ -123,84 +116,6 @@ def test_a_view_is_read_from_its_own_place(tmp_path: Path) -> None:
     assert ((3,), whole[0].numpy().tobytes()) == (table["b"].shape, content(table["b"]))
 
 
-class Runs:
-    """Unpickled by pickle itself, it would leave a file."""
-
-    def __init__(self, *call: Any) -> None:
-        self._call = call
-
-    def __reduce__(self) -> Any:
-        return self._call[0], self._call[1:]
-
-
-HOSTILE: dict[str, Callable[[Path], Any]] = {
-    "os.system": lambda mark: Runs(os.system, f"touch {mark}"),
-    "eval": lambda mark: Runs(eval, f"open({str(mark)!r}, 'w')"),
-    "open": lambda mark: Runs(open, str(mark), "w"),
-    "getattr": lambda mark: Runs(getattr, "", "upper"),
-    "class": lambda mark: io.BytesIO(b"x"),
-    "set": lambda mark: {1, 2},
-    "inside": lambda mark: {"w": torch.ones(2), "deep": [{"x": Runs(os.mkdir, str(mark))}]},
-    "ordered dict from iterable": lambda mark: Runs(collections.OrderedDict, [("a", Runs(os.mkdir, str(mark)))]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("protocol", [2, 4])
-@pytest.mark.parametrize("case", HOSTILE)
-def test_no_code_is_run(tmp_path: Path, case: str, protocol: int) -> None:
-    """The name that it would import is refused. Fault injection: `_KNOWN` holds "builtins eval" and _reduce calls it."""
-    mark = tmp_path / "mark"
-    torch.save(HOSTILE[case](mark), tmp_path / "m.bin", pickle_protocol=protocol)
-    with pytest.raises(Unsupported, match="no code of a checkpoint is ever run") as refused:
-        read_table(tmp_path / "m.bin")
-    assert ("PICKLE_REFUSED", False) == (refused.value.reason, mark.exists())
-
-
-def doubled(times: int) -> bytes:
-    """A tuple of itself twice, `times` over: small here, 2^times leaves when walked."""
-    return b"\x80\x02)" + b"2\x86".replace(b"2", b"q\x00h\x00") * times
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x80\x02",
-        b"\x80\x02.",
-        b"\x80\x02}",
-        b"\x80\x02h\x07.",
-        b"\x80\x02u.",
-        b"\x80\x02)s.",
-        b"\x80\x02K\x01K\x02K\x03s.",
-        b"\x80\x02R.",
-        b"\x80\x02ccollections\nOrderedDict\n)bb.",
-        b"\x80\x02K\x01Q.",
-        b"\x80\x02X\xff\xff\xff\xff.",
-        b"\x80\x02(" + b"ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x02K\x03K\x04tR.",
-        b"\x80\x02}" + doubled(60)[2:] + b"K\x01s.",
-        b"\x80\x04" + doubled(60)[2:] + doubled(60)[2:] + b"\x93.",
-    ],
-)
-def test_a_nonsensical_pickle_is_refused(content: bytes) -> None:
-    """At once, also where walking it would take for ever."""
-    with pytest.raises(HalogenError):
-        read_pickle(content)
-
-
-GOOD = pickle.dumps({"a": [1, 2.5, "x", None, True, (1, 2, 3, 4)], "b": {"c": -7}}, protocol=4)
-
-
-@given(st.one_of(st.binary(max_size=64), st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255))))
-@settings(max_examples=300, deadline=None)
-def test_damage_ends_in_an_error_of_ours(damage: Any) -> None:
-    """Random bytes, and a good pickle with one byte changed: a value or one of our errors, nothing else."""
-    damaged = damage
-    if isinstance(damage, tuple):
-        damaged = GOOD[: damage[0]] + bytes([damage[1]]) + GOOD[damage[0] + 1 :]
-    with contextlib.suppress(HalogenError):
-        read_pickle(damaged)
-
-
 def rewrite(path: Path, change: Callable[[str, bytes], bytes], compression: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(path) as archive:
         records = {name: archive.read(name) for name in archive.namelist()}
@@ -231,7 +146,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
     "no pickle": (
         lambda path: rewrite(path, lambda name, r: b"" if name.endswith("data.pkl") else r),
         CorruptData,
-        "no end|cannot be read",
+        r"m\.bin: its data\.pkl cannot be read .*; fetch the file again",
     ),
     "no weights": (lambda path: torch.save({"a": 1}, path), InvalidRequest, "holds no weights"),
     "a list": (lambda path: torch.save([torch.ones(2)], path), InvalidRequest, "no state_dict"),
@@ -249,7 +164,7 @@ def test_what_is_no_whole_zip_of_weights_is_refused(tmp_path: Path, case: str) -
     damage(path)
     with pytest.raises(kind, match=expected) as refused:
         read_table(path)
-    assert "m.bin" in refused.value.message or "data.pkl" in refused.value.message
+    assert "m.bin" in refused.value.message
 
 
 def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
