@@ -11,7 +11,7 @@ import grpc
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1.control_pb2_grpc import ControlServiceStub
-from services.common.errors import Unavailable
+from services.common.errors import Unavailable, Unsupported
 from services.common.rpc.client import connect
 from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
@@ -56,6 +56,12 @@ class ControlClient:
             raise Unavailable(
                 f"nobody answers at {self._address} within {patience_s:g} s", reason=UNREACHABLE
             ) from None
+
+    async def check(self, model: str, manifest: bytes, timeout_s: float) -> None:
+        """Raises what `register` would refuse before anything is read or written; an older gateway does not tell."""
+        request = pb.CheckArtifactRequest(model=model, manifest=manifest)
+        with contextlib.suppress(Unsupported), _our_errors():
+            await self._stub.CheckArtifact(request, timeout=timeout_s)
 
     async def register(
         self, request: pb.RegisterArtifactRequest

@@ -15,7 +15,7 @@ from services.cli import delivery
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import START_S, ControlClient, Order
 from services.cli.id_prefix import ID_PREFIX_PATTERN, completed
-from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.checkpoint.signatures import UNTRUSTED
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.telemetry.attributes import COHORT, MODEL
@@ -60,7 +60,7 @@ async def register(
     *,
     reverify: bool = False,
 ) -> str:
-    """Copies an artifact into the store and has it verified; returns its id.
+    """Copies an artifact that could be served into the store and has it verified; returns its id.
 
     Args:
         control: The gateway's ControlService.
@@ -71,8 +71,11 @@ async def register(
         reverify: Whether the files take the place of those in the store, and a REJECTED artifact gets another try.
 
     Raises:
+        PreconditionFailed: No engine that is there could serve it; nothing is copied.
         CommandError: The artifact was found bad, or the store cannot be written.
     """
+    manifest = await asyncio.to_thread(read_manifest, artifact)
+    await control.check(order.model, manifest.encode(), STATUS_S)
     given = await asyncio.to_thread(delivery.deliver, artifact, ArtifactStore.at(store), replace=reverify)
     request = pb.RegisterArtifactRequest(
         model=order.model,

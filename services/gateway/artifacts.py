@@ -86,6 +86,17 @@ class Artifacts:
         self._check_plan = check_plan
         self._trust = trust
 
+    def check(self, model: str, manifest: bytes) -> tuple[ModelName, Manifest]:
+        """The model's name and the artifact, of what may be registered; writes and reads nothing.
+
+        Raises:
+            InvalidRequest: The model's name or the manifest is not valid.
+            PreconditionFailed: No engine that is there could serve it.
+        """
+        named, decoded = checked_model_name(model), _decoded(manifest)
+        self._check_plan(decoded.requires)
+        return named, decoded
+
     async def register(self, order: ArtifactOrder) -> AsyncGenerator[ArtifactProgress, None]:
         """Makes an artifact known and has it verified; the last item is READY or REJECTED.
 
@@ -95,9 +106,9 @@ class Artifacts:
             NotFound: The loader's store does not hold the artifact.
             Unavailable: No loader or no registry answers; the artifact stays PENDING.
         """
-        model, manifest = _checked(order)
+        _check_words_and_signatures(order)
+        model, manifest = self.check(order.model, order.manifest)
         annotate({MODEL: model, ARTIFACT_ID: manifest.id})
-        self._check_plan(manifest.requires)
         standing = await self._standing(model, manifest, order)
         if standing.record.state is not ArtifactState.PENDING:
             await self._note_signatures(model, manifest.id, standing, order)
@@ -181,16 +192,19 @@ class Artifacts:
         return [Delete(key) for key in outlived((entry.key for entry in present), audit_key)]
 
 
-def _checked(order: ArtifactOrder) -> tuple[ModelName, Manifest]:
-    model = checked_model_name(order.model)
-    check_words(order.who, order.why)
-    if len(order.manifest) > MAX_MANIFEST_BYTES:
-        raise InvalidRequest(f"the manifest has {len(order.manifest)} bytes; at most {MAX_MANIFEST_BYTES}")
+def _decoded(manifest: bytes) -> Manifest:
+    if len(manifest) > MAX_MANIFEST_BYTES:
+        raise InvalidRequest(f"the manifest has {len(manifest)} bytes; at most {MAX_MANIFEST_BYTES}")
     try:
-        Signatures.decode(order.signatures)
-        return model, Manifest.decode(order.manifest)
+        return Manifest.decode(manifest)
     except CorruptData as fault:
         raise InvalidRequest(fault.message, reason="MANIFEST_INVALID") from None
+
+
+def _check_words_and_signatures(order: ArtifactOrder) -> None:
+    check_words(order.who, order.why)
+    try:
+        Signatures.decode(order.signatures)
     except ValueError as fault:
         raise InvalidRequest(
             f"the signatures cannot be read ({fault}); sign the artifact again: halogen sign DIR --key FILE",

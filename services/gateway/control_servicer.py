@@ -49,6 +49,12 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         self._views = views
         self._gateway_id = gateway_id
 
+    async def CheckArtifact(
+        self, request: pb.CheckArtifactRequest, context: Context
+    ) -> pb.CheckArtifactResponse:
+        self._control.artifacts.check(request.model, request.manifest)
+        return pb.CheckArtifactResponse()
+
     async def RegisterArtifact(
         self, request: pb.RegisterArtifactRequest, context: Context
     ) -> AsyncIterator[pb.RegisterArtifactResponse]:

@@ -22,6 +22,18 @@ ARTIFACT_STATE_PENDING: ArtifactState
 ARTIFACT_STATE_READY: ArtifactState
 ARTIFACT_STATE_REJECTED: ArtifactState
 
+class CheckArtifactRequest(_message.Message):
+    __slots__ = ("model", "manifest")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    manifest: bytes
+    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ...) -> None: ...
+
+class CheckArtifactResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RegisterArtifactRequest(_message.Message):
     __slots__ = ("model", "manifest", "reverify", "signatures", "who", "why", "artifact_id")
     MODEL_FIELD_NUMBER: _ClassVar[int]

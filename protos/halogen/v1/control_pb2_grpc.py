@@ -35,6 +35,11 @@ class ControlServiceStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.CheckArtifact = channel.unary_unary(
+                '/halogen.v1.ControlService/CheckArtifact',
+                request_serializer=halogen_dot_v1_dot_control__pb2.CheckArtifactRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.CheckArtifactResponse.FromString,
+                _registered_method=True)
         self.RegisterArtifact = channel.unary_stream(
                 '/halogen.v1.ControlService/RegisterArtifact',
                 request_serializer=halogen_dot_v1_dot_control__pb2.RegisterArtifactRequest.SerializeToString,
@@ -70,6 +75,14 @@ class ControlServiceStub:
 class ControlServiceServicer:
     """What operators call: what is served where, and changing it. Served by the gateway, apart from inference.
     """
+
+    def CheckArtifact(self, request, context):
+        """Tells whether an artifact might be registered, before its files are copied anywhere: no answer but OK, or
+        FAILED_PRECONDITION (REQUIREMENTS_UNMET) when no engine that is there could serve it. Writes and reads nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def RegisterArtifact(self, request, context):
         """Makes an artifact known: PENDING, verified by a loader, then READY or REJECTED. Moves no traffic.
@@ -116,6 +129,11 @@ class ControlServiceServicer:
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'CheckArtifact': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckArtifact,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.CheckArtifactRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.CheckArtifactResponse.SerializeToString,
+            ),
             'RegisterArtifact': grpc.unary_stream_rpc_method_handler(
                     servicer.RegisterArtifact,
                     request_deserializer=halogen_dot_v1_dot_control__pb2.RegisterArtifactRequest.FromString,
@@ -157,6 +175,33 @@ def add_ControlServiceServicer_to_server(servicer, server):
 class ControlService:
     """What operators call: what is served where, and changing it. Served by the gateway, apart from inference.
     """
+
+    @staticmethod
+    def CheckArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/halogen.v1.ControlService/CheckArtifact',
+            halogen_dot_v1_dot_control__pb2.CheckArtifactRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.CheckArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def RegisterArtifact(request,

@@ -33,6 +33,10 @@ class ControlServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ControlServiceAsyncStub: ...
+    CheckArtifact: _grpc.UnaryUnaryMultiCallable[_control_pb2.CheckArtifactRequest, _control_pb2.CheckArtifactResponse]
+    """Tells whether an artifact might be registered, before its files are copied anywhere: no answer but OK, or
+    FAILED_PRECONDITION (REQUIREMENTS_UNMET) when no engine that is there could serve it. Writes and reads nothing.
+    """
     RegisterArtifact: _grpc.UnaryStreamMultiCallable[_control_pb2.RegisterArtifactRequest, _control_pb2.RegisterArtifactResponse]
     """Makes an artifact known: PENDING, verified by a loader, then READY or REJECTED. Moves no traffic."""
     PublishModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.PublishModelRequest, _control_pb2.PublishModelResponse]
@@ -51,6 +55,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """What operators call: what is served where, and changing it. Served by the gateway, apart from inference."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    CheckArtifact: _aio.UnaryUnaryMultiCallable[_control_pb2.CheckArtifactRequest, _control_pb2.CheckArtifactResponse]  # type: ignore[assignment]
+    """Tells whether an artifact might be registered, before its files are copied anywhere: no answer but OK, or
+    FAILED_PRECONDITION (REQUIREMENTS_UNMET) when no engine that is there could serve it. Writes and reads nothing.
+    """
     RegisterArtifact: _aio.UnaryStreamMultiCallable[_control_pb2.RegisterArtifactRequest, _control_pb2.RegisterArtifactResponse]  # type: ignore[assignment]
     """Makes an artifact known: PENDING, verified by a loader, then READY or REJECTED. Moves no traffic."""
     PublishModel: _aio.UnaryUnaryMultiCallable[_control_pb2.PublishModelRequest, _control_pb2.PublishModelResponse]  # type: ignore[assignment]
@@ -66,6 +74,16 @@ class ControlServiceAsyncStub(ControlServiceStub):
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     """What operators call: what is served where, and changing it. Served by the gateway, apart from inference."""
+
+    @_abc_1.abstractmethod
+    def CheckArtifact(
+        self,
+        request: _control_pb2.CheckArtifactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.CheckArtifactResponse, _abc.Awaitable[_control_pb2.CheckArtifactResponse]]:
+        """Tells whether an artifact might be registered, before its files are copied anywhere: no answer but OK, or
+        FAILED_PRECONDITION (REQUIREMENTS_UNMET) when no engine that is there could serve it. Writes and reads nothing.
+        """
 
     @_abc_1.abstractmethod
     def RegisterArtifact(

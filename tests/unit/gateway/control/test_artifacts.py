@@ -93,6 +93,15 @@ async def test_a_manifest_that_is_none_is_refused(control: Control, text: bytes)
         await anext(control.artifacts.register(artifact_order(text)))
 
 
+async def test_to_check_an_artifact_writes_and_reads_nothing(store: CutStore, loader: Loader) -> None:
+    """Whoever is to copy files asks first. Turns red when: Artifacts.check does not ask check_plan."""
+    control = Control.on(store, loader.verify, check_plan=EngineOffers({"engines/a": engine()}).check)
+    control.artifacts.check("m", manifest("a").encode())
+    with pytest.raises(PreconditionFailed, match="sm_90 is required, cpu is here"):
+        control.artifacts.check("m", for_sm_90().encode())
+    assert ([], ()) == (loader.asked, (await store.list("")).entries)
+
+
 # Turns red when: Artifacts.register verifies before it asks whether any engine could serve the artifact.
 async def test_r_g5_what_no_engine_can_serve_is_not_even_verified(store: CutStore, loader: Loader) -> None:
     """Refused at the plan: nothing is downloaded, nothing is written."""
