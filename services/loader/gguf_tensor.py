@@ -53,17 +53,33 @@ class GgufTensor:
     def encoding(self) -> str:
         return str(self.kind.name) if self.kind in QUANTISED else ""
 
-    def pieces(self) -> Iterator[memoryview]:
-        """The weights in Hugging Face's row order; whole heads where rows are permuted."""
-        return all_finite(self, self._read())
+    @property
+    def grain(self) -> int:
+        """A head where rows are permuted, else a row."""
+        return self._unit * self.shape[-1]
 
-    def _read(self) -> Iterator[memoryview]:
-        rows = math.prod(self.shape[:-1])
-        unit = rows // self.heads if self.heads else 1
-        fp32_bytes = unit * self.shape[-1] * DType.FP32.bits // 8
-        count = unit * max(PIECE_BYTES // fp32_bytes, 1)
-        row_bytes = self.stored_bytes // rows
-        for piece in read_range(self.path, self.name, self.offset, self.stored_bytes, count * row_bytes):
+    @property
+    def _rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+    @property
+    def _unit(self) -> int:
+        """How many rows stay together."""
+        return self._rows // self.heads if self.heads else 1
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The weights in Hugging Face's row order, whole grains at a time."""
+        return self.stretch(0, math.prod(self.shape))
+
+    def stretch(self, begin: int, end: int) -> Iterator[memoryview]:
+        return all_finite(self, self._read(begin // self.shape[-1], end // self.shape[-1]), begin)
+
+    def _read(self, first: int, end: int) -> Iterator[memoryview]:
+        """Rows `first` to `end`."""
+        unit, row_bytes = self._unit, self.stored_bytes // self._rows
+        count = unit * max(PIECE_BYTES // DType.FP32.nbytes((self.grain,)), 1)
+        offset, nbytes = self.offset + first * row_bytes, (end - first) * row_bytes
+        for piece in read_range(self.path, self.name, offset, nbytes, count * row_bytes):
             values = self._decode(np.frombuffer(piece, np.uint8).reshape(-1, row_bytes))
             heads = values.shape[0] // unit
             yield np.ascontiguousarray(unpermute(values, heads) if self.heads else values).data.cast("B")

@@ -38,13 +38,23 @@ class RecastTensor:
     def stored_bytes(self) -> int:
         return self.source.stored_bytes
 
+    @property
+    def grain(self) -> int:
+        return self.source.grain
+
     def pieces(self) -> Iterator[memoryview]:
         """As `SourceTensor.pieces`.
 
         Raises:
             InvalidRequest: A value is beyond the range of `dtype`.
         """
-        for piece in self.source.pieces():
+        return self._round(self.source.pieces())
+
+    def stretch(self, begin: int, end: int) -> Iterator[memoryview]:
+        return self._round(self.source.stretch(begin, end))
+
+    def _round(self, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+        for piece in pieces:
             values = to_float32(piece, self.source.dtype)
             stored = from_float32(values, self.dtype)
             if first_not_finite(stored.data.cast("B"), self.dtype) is not None:

@@ -25,6 +25,7 @@ class SourceTensor(Protocol):
         dtype: What `pieces` are in.
         encoding: The source's name for its quantised blocks ("Q4_K"); empty where it is not quantised.
         stored_bytes: What it takes in the source.
+        grain: Elements that are read together: a stretch has whole grains.
     """
 
     @property
@@ -42,6 +43,9 @@ class SourceTensor(Protocol):
     @property
     def stored_bytes(self) -> int: ...
 
+    @property
+    def grain(self) -> int: ...
+
     def pieces(self) -> Iterator[memoryview]:
         """Its elements, row-major and little-endian, whole elements at a time.
 
@@ -50,6 +54,9 @@ class SourceTensor(Protocol):
         Raises:
             CorruptData: The source is shorter than it said, or a value is NaN or infinite.
         """
+
+    def stretch(self, begin: int, end: int) -> Iterator[memoryview]:
+        """Its elements from `begin` to `end`, multiples of the grain, as `pieces` gives all of them."""
 
 
 class Table(NamedTuple):
@@ -83,11 +90,20 @@ class StoredTensor:
     def stored_bytes(self) -> int:
         return self.nbytes
 
+    @property
+    def grain(self) -> int:
+        return max(8 // self.dtype.bits, 1)
+
     def pieces(self) -> Iterator[memoryview]:
         pieces = read_range(self.path, self.name, self.offset, self.nbytes)
         if self.crc32 is not None:
             pieces = check_crc32(pieces, self.crc32, f"{self.path.name}: tensor {self.name}")
         return all_finite(self, pieces)
+
+    def stretch(self, begin: int, end: int) -> Iterator[memoryview]:
+        """As `SourceTensor.stretch`; the sum is of all bytes, and says nothing of some."""
+        offset, nbytes = self.offset + self.dtype.nbytes((begin,)), self.dtype.nbytes((end - begin,))
+        return all_finite(self, read_range(self.path, self.name, offset, nbytes), begin)
 
 
 def check_crc32(pieces: Iterable[memoryview], expected: int, what: str) -> Iterator[memoryview]:
@@ -103,13 +119,17 @@ def check_crc32(pieces: Iterable[memoryview], expected: int, what: str) -> Itera
         )
 
 
-def all_finite(tensor: SourceTensor, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+def all_finite(tensor: SourceTensor, pieces: Iterable[memoryview], before: int = 0) -> Iterator[memoryview]:
     """Passes a tensor's pieces on, each looked at: no engine can answer with a weight that is not finite.
+
+    Args:
+        tensor: Whose they are.
+        pieces: Of the tensor, one after the other.
+        before: How many elements come before the first piece.
 
     Raises:
         CorruptData: There is one; the message says where the first is.
     """
-    before = 0
     for piece in pieces:
         at = first_not_finite(piece, tensor.dtype)
         if at is not None:

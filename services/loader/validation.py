@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,11 +16,12 @@ from services.common.checkpoint.layout import TensorEntry
 from services.common.checkpoint.writer import Progress
 from services.common.errors import CorruptData
 from services.loader.elements import rounding, to_float32
-from services.loader.source_tensor import SourceTensor, read_range
+from services.loader.sampling import sampled_stretches
+from services.loader.source_tensor import PIECE_BYTES, SourceTensor, read_range
 
 TOLERANCE: Final = 1e-4
 
-_SAMPLED_PIECES: Final = 1  # of each tensor, about 4 MiB
+_SAMPLED_BYTES: Final = PIECE_BYTES  # of each tensor, as its source gives it
 
 
 class Deviation(NamedTuple):
@@ -44,7 +45,7 @@ def validate(
     extent: Validation,
     progress: Progress = lambda _done, _total: None,
 ) -> Deviation | None:
-    """Compares every tensor, or the first 4 MiB of every tensor; needs memory for a few pieces.
+    """Compares every tensor, or stretches of every tensor from its beginning to its end; needs memory for a few pieces.
 
     Args:
         sources: The tensors as the source has them, by name.
@@ -78,16 +79,29 @@ def validate(
 
 
 def _excess(source: SourceTensor, weights: Path, entry: TensorEntry, extent: Validation) -> float:
-    pieces = source.pieces()
-    if extent is Validation.SAMPLE:
-        pieces = itertools.islice(pieces, _SAMPLED_PIECES)
-    offset, worst = entry.offset, 0.0
-    for piece in pieces:
-        nbytes = entry.dtype.nbytes((len(piece) * 8 // source.dtype.bits,))
+    worst = 0.0
+    for begin, piece in _pieces(source, extent):
+        count = len(piece) * 8 // source.dtype.bits
+        offset, nbytes = entry.offset + entry.dtype.nbytes((begin,)), entry.dtype.nbytes((count,))
         for stored in read_range(weights, entry.name, offset, nbytes, nbytes):
             worst = max(worst, _largest(stored, entry.dtype, piece, source.dtype))
-        offset += nbytes
     return worst
+
+
+def _pieces(source: SourceTensor, extent: Validation) -> Iterator[tuple[int, memoryview]]:
+    """What is compared of a tensor: where each piece begins, in elements, and the piece."""
+    if extent is Validation.FULL:
+        yield from _placed(0, source.pieces(), source.dtype)
+        return
+    elements, most = math.prod(source.shape), _SAMPLED_BYTES * 8 // source.dtype.bits
+    for stretch in sampled_stretches(elements, source.grain, most):
+        yield from _placed(stretch.start, source.stretch(stretch.start, stretch.stop), source.dtype)
+
+
+def _placed(begin: int, pieces: Iterator[memoryview], dtype: DType) -> Iterator[tuple[int, memoryview]]:
+    for piece in pieces:
+        yield begin, piece
+        begin += len(piece) * 8 // dtype.bits
 
 
 def _largest(stored: memoryview, stored_in: DType, piece: memoryview, given_in: DType) -> float:

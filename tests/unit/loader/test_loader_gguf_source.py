@@ -67,6 +67,22 @@ def test_rows_of_256_come_in_superblocks(tmp_path: Path, kind: gguf.GGMLQuantiza
     assert gguf.quants.dequantize(blocks, kind).astype(np.float32).tobytes() == b"".join(pieces)
 
 
+@pytest.mark.parametrize("heads", [0, 4])
+def test_a_stretch_is_what_lies_there_in_the_whole(tmp_path: Path, heads: int) -> None:
+    """Rows, or heads where rows are permuted. Fault injection: turns red when `GgufTensor._read` begins at row 0."""
+    kind = gguf.GGMLQuantizationType.Q8_0
+    blocks = gguf.quants.quantize(np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32), kind)
+    (tmp_path / "blocks").write_bytes(blocks.tobytes())
+    path, size = tmp_path / "blocks", blocks.nbytes
+    tensor = GgufTensor(
+        path=path, name="w", shape=(32, 64), heads=heads, kind=kind, offset=0, stored_bytes=size
+    )
+    assert (8 * 64 if heads else 64) == tensor.grain
+    whole = b"".join(bytes(piece) for piece in tensor.pieces())
+    begin, end = 2 * tensor.grain, 4 * tensor.grain
+    assert whole[4 * begin : 4 * end] == b"".join(bytes(piece) for piece in tensor.stretch(begin, end))
+
+
 def test_a_quantised_file_is_never_blown_up_unasked(tmp_path: Path) -> None:
     """It is refused with what it takes, what it would take, and how to ask."""
     path = write_gguf(tmp_path / "m.gguf", random_values())
