@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from services.common.backoff import Backoff
-from services.common.ending import end_with_parent
+from services.common.ending import REFUSED, end_with_parent
 
 FIRST_BACKOFF_S: Final = 0.2
 LAST_BACKOFF_S: Final = 5.0
@@ -37,6 +37,9 @@ class Child:
     Args:
         command: How to start it.
         on_death: Told the line that says what happened, each time it dies unasked.
+
+    Attributes:
+        gave_up: Set when it will not start: it has refused its settings, which stay the same, or died too often.
     """
 
     def __init__(self, command: Command, on_death: Callable[[str], None]) -> None:
@@ -61,7 +64,7 @@ class Child:
             if self._ending.is_set():
                 return
             self.deaths += 1
-            if self.deaths >= START_TRIES:
+            if status == REFUSED or self.deaths >= START_TRIES:
                 self.gave_up.set()
             if time.monotonic() - started >= STEADY_S:
                 backoff.reset()

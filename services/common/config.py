@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from services.common.config_file import nearest, read_settings
+from services.common.ending import REFUSED
 from services.common.errors import InvalidRequest
 from services.common.ids import ProcessId
 from services.common.rpc.address import Address
@@ -130,7 +131,7 @@ class ProcessConfig(BaseSettings):
         except (ValidationError, InvalidRequest) as failure:
             line = failure.message if isinstance(failure, InvalidRequest) else _first_fault(failure)
             print(f"{program}: {line}", file=sys.stderr)  # noqa: T201  # the logs are not up yet
-            raise SystemExit(2) from None
+            raise SystemExit(REFUSED) from None
 
     def as_event(self) -> dict[str, Any]:
         """The effective values as JSON has them, for the one event that prints them; secrets are files, so none is here."""

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+REFUSED: Final = 2  # the status of who cannot do what its settings say; argparse ends with it, too
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NOT_OURS: Final = (signal.SIG_IGN, None)  # ignored, as under nohup, or taken by something that is not Python
 _PR_SET_PDEATHSIG: Final = 1

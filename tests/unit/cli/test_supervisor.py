@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from services.cli.supervisor import START_TRIES, Child, Command
+from services.common.ending import REFUSED
 
 FOREVER = "import signal; print('up', flush=True); signal.pause()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"
@@ -62,6 +63,18 @@ async def test_a_child_that_never_starts_is_given_up(tmp_path: Path) -> None:
         await asyncio.wait_for(child.gave_up.wait(), 30)
     assert child.deaths >= START_TRIES
     assert f"child does not start: no key (log: {tmp_path / 'child.log'})" == child.describe_failure()
+
+
+async def test_a_child_that_refuses_its_settings_is_given_up_at_once(tmp_path: Path) -> None:
+    """It would refuse them again. Turns red when: Child.keep_running does not look at the status."""
+    given_up: list[bool] = []
+    child = Child(
+        command(tmp_path, f"import sys; sys.exit({REFUSED})"),
+        lambda _: given_up.append(child.gave_up.is_set()),
+    )
+    async with supervised(child):
+        await asyncio.wait_for(child.gave_up.wait(), 30)
+    assert given_up[0]
 
 
 async def test_a_deaf_child_is_killed(tmp_path: Path) -> None:
