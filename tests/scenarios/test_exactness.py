@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_grou
 
 
 class Reference(NamedTuple):
-    """What transformers generates greedily in float32, and its logits at those places, from one pass."""
+    """What transformers generates greedily in float32, and the logits that it chose from."""
 
     ids: list[int]
     logits: npt.NDArray[np.float32]  # [NEW, vocabulary]
@@ -69,9 +69,15 @@ def _generate(model: Any, prompt: Prompt) -> Reference:
     with torch.inference_mode():
         shown = torch.tensor([prompt])
         mask = torch.ones_like(shown)
-        whole = model.generate(shown, attention_mask=mask, max_new_tokens=NEW, do_sample=False)
-        logits = model(whole[:, :-1], use_cache=False, logits_to_keep=NEW).logits[0]
-    return Reference(whole[0, len(prompt) :].tolist(), logits.numpy())
+        told = model.generate(
+            shown,
+            attention_mask=mask,
+            max_new_tokens=NEW,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+    return Reference(told.sequences[0, len(prompt) :].tolist(), torch.cat(told.logits).numpy())
 
 
 def decoding(artifact: Path, dtype: DTypeChoice) -> Decoding:
