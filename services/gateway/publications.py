@@ -23,10 +23,11 @@ from services.common.registry.records import (
     Serving,
     Target,
 )
-from services.common.registry.store import Ambiguous, Entry, Put, Store, Unchanged
+from services.common.registry.store import Ambiguous, Delete, Entry, Put, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
 from services.common.telemetry.tracing import annotate, trace_parent
 from services.gateway.operator_words import check_words, checked_model_name
+from services.gateway.publication_audit import export, outlived
 
 log = structlog.get_logger()
 
@@ -53,17 +54,22 @@ class _Part(NamedTuple):
     """A part of a transaction."""
 
     conditions: tuple[Unchanged, ...]
-    writes: tuple[Put, ...]
+    writes: tuple[Put | Delete, ...]
 
     def joined(self, other: _Part) -> _Part:
         return _Part(self.conditions + other.conditions, self.writes + other.writes)
 
 
 class _Seen(NamedTuple):
-    """What stood when a publish was planned."""
+    """What stood when a publish was planned.
+
+    Attributes:
+        outlived: Audit records that are to go with it.
+    """
 
     last: Entry | None
     target: Entry | None
+    outlived: tuple[Entry, ...]
 
     @property
     def artifact_id(self) -> ArtifactId | None:
@@ -124,12 +130,16 @@ class Publications:
         seen = _Seen(
             last=await self._store.get(keys.revision(order.model)),
             target=await self._store.get(keys.target(order.model, order.cohort)),
+            outlived=outlived((await self._store.list(keys.audits(order.model))).entries),
         )
         revision = self._next(order, seen)
         audit = Put(keys.audit(order.model, revision), _audit(order, seen.artifact_id).encode())
         own = await self._own_part(order, revision, seen.artifact_id)
         applied = await self._commit(_common_part(order, revision, seen, audit).joined(own), audit)
-        return revision if applied else None
+        if not applied:
+            return None
+        export(seen.outlived)
+        return revision
 
     def _next(self, order: PublishOrder, seen: _Seen) -> Revision:
         """The model's next revision; raises Conflict when the standing one is not the expected one."""
@@ -209,6 +219,7 @@ def _common_part(order: PublishOrder, revision: Revision, seen: _Seen, audit: Pu
             Put(revision_key, LastRevision(revision=revision).encode()),
             Put(target_key, target.encode()),
             audit,
+            *(Delete(entry.key) for entry in seen.outlived),
         ),
     )
 

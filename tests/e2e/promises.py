@@ -30,6 +30,7 @@ PROMISES = {
         "test_a_served_artifact_is_qualified",
         "test_a_verdict_and_its_audit_record",
         "test_the_oldest_go_as_the_newest_comes",
+        "test_the_oldest_publication_goes",
         "test_a_statement_whose_answer_was_lost",
         "test_a_signature_of_another_artifact_goes",
         "test_a_private_key_that_others_may_touch",

@@ -53,8 +53,13 @@ def serving(model: ModelName, cohort: Cohort) -> str:
     return f"{SERVING}{model}/{cohort}"
 
 
+def audits(model: ModelName) -> str:
+    """The prefix of all that are of one model."""
+    return f"{AUDIT}{model}/"
+
+
 def audit(model: ModelName, revision: Revision) -> str:
-    return f"{AUDIT}{model}/{revision:020d}"  # padded, so that text order is number order
+    return f"{audits(model)}{revision:020d}"  # padded, so that text order is number order
 
 
 def artifact_audit(model: ModelName, artifact_id: ArtifactId, number: int) -> str:

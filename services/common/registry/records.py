@@ -137,7 +137,7 @@ class Serving(Record):
 
 
 class AuditRecord(Record):
-    """audit/{model}/{revision}: append-only."""
+    """audit/{model}/{revision}: never changed; the oldest go."""
 
     time: str  # RFC 3339, UTC
     who: str

@@ -1,0 +1,32 @@
+"""The audit of publications, audit/, kept within bounds: which records go when one more comes, and where to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from services.common.registry.store import Entry
+from services.gateway.artifact_audit import MAX_DROPPED
+
+MAX_RECORDS_OF_MODEL: Final = 1_000
+
+log = structlog.get_logger()
+
+
+def outlived(present: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The records that go in the transaction that writes one more: the oldest of more than a model's last 1,000.
+
+    Args:
+        present: All of one model, whose keys' order is that of the revisions.
+    """
+    by_age = sorted(present)
+    excess = max(0, len(by_age) + 1 - MAX_RECORDS_OF_MODEL)
+    return tuple(by_age[:excess][:MAX_DROPPED])
+
+
+def export(gone: Iterable[Entry]) -> None:
+    """Leaves records that are in the registry no more to the log, as they were."""
+    for entry in gone:
+        log.info("audit_exported", key=entry.key, record=entry.value.decode())
