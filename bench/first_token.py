@@ -2,7 +2,8 @@
 
 A line ``v2 ARTIFACT_ID`` has the loader prepare an artifact and uses the weights where they are mapped; ``v1 FOLDER``
 reads a safetensors file and copies its tensors, as whoever has no loader does. Both make the same decoder of them and
-give it the same prompt. The answer tells the seconds until the weights were in their places, and until the token.
+give it the same prompt. The answer tells the seconds until the weights were in their places, and until the token: for v2
+from PrepareArtifact on, which an engine calls once the manifest has told it that it can serve the artifact.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading, ModelOnArena
 from services.engine.loader_client import LoaderClient
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
+from services.engine.suitability import check_suitable, offer_of
 from services.engine.trial import decode
 
 _ARENA_BYTES: Final = 256 << 20
@@ -60,20 +62,28 @@ class Starter:
         self._client = client
         self._arena = Arena(_ARENA_BYTES)
         self._kernels = choose_kernels("auto", usable_cores())
+        self._loading = ModelLoading(
+            arena=self._arena, kernels=self._kernels, dtype="auto", max_model_len=_POSITIONS
+        )
 
     async def start(self, path: str, what: str) -> Start:
         """By the path `v1` or `v2`."""
+        if path == "v2":
+            await self._look_at(ArtifactId(what))
         began_s = time.perf_counter()
         model = await self._mapped(ArtifactId(what)) if path == "v2" else self._copied(Path(what))
         loaded_s = time.perf_counter() - began_s
         choice = next(decode(model, self._arena, _PROMPT, 1))
         return Start(loaded_s, time.perf_counter() - began_s, choice.token)
 
+    async def _look_at(self, artifact_id: ArtifactId) -> None:
+        """What an engine does before it has an artifact prepared."""
+        manifest = await self._client.manifest(artifact_id)
+        check_suitable(manifest, offer_of("auto"))
+        self._loading.check_memory(manifest, is_nearby=False)
+
     async def _mapped(self, artifact_id: ArtifactId) -> ModelOnArena:
-        loading = ModelLoading(
-            arena=self._arena, kernels=self._kernels, dtype="auto", max_model_len=_POSITIONS
-        )
-        return loading.load(await self._client.prepare(artifact_id))
+        return self._loading.load(await self._client.prepare(artifact_id))
 
     def _copied(self, folder: Path) -> ModelOnArena:
         config = json.loads((folder / "config.json").read_text())

@@ -45,7 +45,8 @@ def _map(weights: Path) -> torch.Tensor:
 
 
 def _seen(mapped: torch.Tensor) -> dict[str, Any]:
-    smaps = parse_smaps(Path("/proc/self/smaps").read_text(), mapped.data_ptr())
+    with Path("/proc/self/smaps").open() as lines:
+        smaps = parse_smaps(lines, mapped.data_ptr())
     return {"read_bytes": mapped.numel(), "huge_pages": smaps.is_huge, **smaps._asdict()}
 
 

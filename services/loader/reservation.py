@@ -12,7 +12,7 @@ from services.loader.place import Holding, Place, PlaceKind, Slot
 from services.loader.shared_mapping import SharedMapping
 from services.loader.sink import FileSink, MappedSink, Sink
 
-_FIRST_BYTES: Final = 16 << 20  # enough to see what pages the place gives
+_FIRST_BYTES: Final = 4 << 20  # enough to see what pages the place gives
 
 
 class Reservation:

@@ -94,7 +94,8 @@ class SharedMapping:
 
     def smaps(self) -> Smaps:
         """What the kernel says of this mapping."""
-        return parse_smaps(Path("/proc/self/smaps").read_text(encoding="utf-8"), self._address())
+        with Path("/proc/self/smaps").open(encoding="utf-8") as lines:
+            return parse_smaps(lines, self._address())
 
     def _address(self) -> int:
         return int(

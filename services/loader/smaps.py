@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 _RANGE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
@@ -28,13 +29,13 @@ class Smaps(NamedTuple):
         return self.huge_bytes > 0 and self.resident_bytes - self.huge_bytes < 2 << 20
 
 
-def parse_smaps(text: str, address: int) -> Smaps:
-    """The counters of the mapping that holds `address`.
+def parse_smaps(lines: Iterable[str], address: int) -> Smaps:
+    """The counters of the mapping that holds `address`; takes no more lines than it needs, as each costs the kernel.
 
     Raises:
         LookupError: None does.
     """
-    lines = iter(text.splitlines())
+    lines = iter(lines)
     for line in lines:
         found = _RANGE.match(line)
         if found and int(found[1], 16) <= address < int(found[2], 16):
@@ -46,7 +47,7 @@ def parse_smaps(text: str, address: int) -> Smaps:
     for line in lines:
         if _RANGE.match(line):
             break
-        name, _, value = line.partition(":")
+        name, _, value = line.rstrip().partition(":")
         if value.endswith("kB"):
             counters[name] = int(value[:-2]) * 1024
     return Smaps(

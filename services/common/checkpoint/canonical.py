@@ -6,11 +6,13 @@ Keys sorted, no spaces, ASCII only, no NaN; what is read must already have exact
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
+
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def encode(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _ENCODER.encode(value).encode("ascii")
 
 
 def decode(text: bytes) -> Any:

@@ -19,6 +19,7 @@ Numbers are little-endian. docs/checkpoint-format.md has all of it. A torn, trun
 from __future__ import annotations
 
 import dataclasses
+import functools
 import struct
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -59,7 +60,7 @@ def corrupt(region: str, what: object) -> CorruptData:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Header:
     """What a weight file holds and where.
 
@@ -77,7 +78,7 @@ class Header:
     graph: GraphHash
     storage: Storage
 
-    @property
+    @functools.cached_property
     def tensors(self) -> Mapping[str, TensorEntry]:
         """The entries by name; offsets count from the start of the file."""
         return MappingProxyType({entry.name: entry for entry in self.layout.entries})
@@ -118,7 +119,7 @@ class Header:
             metadata={"file": WEIGHTS_NAME, "region": "data", "block": str(index)},
         )
 
-    @property
+    @functools.cached_property
     def identity(self) -> str:
         """Hex sha256 of the header's JSON: two files with one identity hold the same bytes."""
         return sha256_hex(self._json())

@@ -9,7 +9,7 @@ import structlog
 import torch
 
 from services.common.checkpoint.architecture import Architecture
-from services.common.checkpoint.graph_hash import Build, GraphHash
+from services.common.checkpoint.graph_hash import Build, GraphHash, architecture_digest, topology_digest
 from services.common.checkpoint.header import Header
 from services.common.errors import PreconditionFailed
 from services.common.metrics import version
@@ -32,7 +32,7 @@ def check_graph(header: Header, constants: Architecture, weights: LlamaWeights, 
     """Compares what was built with what the file says, and logs it as `graph_hash_match`.
 
     Args:
-        header: The file's.
+        header: The file's, decoded: its tensors are those that its graph hash names.
         constants: What the decoder computes with; its sizes are taken from `weights`, not believed.
         weights: The decoder's.
         build: Of this engine.
@@ -40,8 +40,8 @@ def check_graph(header: Header, constants: Architecture, weights: LlamaWeights, 
     Raises:
         PreconditionFailed: They differ; names the parts, what was expected and what is.
     """
-    built = observed(constants, weights)
-    actual, expected = GraphHash.of(built, header.layout.entries, header.storage), header.graph
+    built, expected = observed(constants, weights), header.graph
+    actual = GraphHash(topology_digest(built), architecture_digest(built), header.graph.tensors)
     ok = actual == expected
     log.info(
         "graph_hash_match",

@@ -296,7 +296,9 @@ AnonHugePages:         0 kB
 
 def test_smaps_are_read_for_the_right_mapping() -> None:
     """Counters belong to the mapping above them."""
-    shared, private = (parse_smaps(SMAPS, address) for address in (0x7F0000001000, 0x7F0000400000))
+    shared, private = (
+        parse_smaps(SMAPS.splitlines(), address) for address in (0x7F0000001000, 0x7F0000400000)
+    )
     assert (True, True, 4 << 20, 2 << 20, 4096) == (
         shared.is_shared,
         shared.is_huge,
@@ -306,7 +308,7 @@ def test_smaps_are_read_for_the_right_mapping() -> None:
     )
     assert (False, False, 4 << 20) == (private.is_shared, private.is_huge, private.private_bytes)
     with pytest.raises(LookupError):
-        parse_smaps(SMAPS, 0x1000)
+        parse_smaps(SMAPS.splitlines(), 0x1000)
 
 
 def test_what_loaders_of_other_stores_left_goes_unless_somebody_holds_it(shm: Path) -> None:
