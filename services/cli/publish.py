@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from rich.progress import Progress
 
 from halogen.v1 import control_pb2 as pb
-from halogen.v1 import types_pb2
 from services.cli import delivery
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import START_S, ControlClient, Order
 from services.cli.id_prefix import ID_PREFIX_PATTERN, completed
+from services.cli.published import Published
 from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.checkpoint.signatures import UNTRUSTED
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
@@ -22,13 +22,6 @@ from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
 STATUS_S: Final = 10.0
-
-
-class Published(NamedTuple):
-    model: str
-    cohort: str
-    artifact_id: str
-    revision: int
 
 
 def check_artifact(directory: Path) -> None:
@@ -163,22 +156,13 @@ async def name(control: ControlClient, order: Order, *, once: bool) -> Published
 
 def _kept(status: pb.Status, order: Order) -> Published | None:
     """The cohort's publish, if it is of the order's artifact; not one that failed, since only a newer is tried anew."""
-    standing = _standing(status, order)
-    if standing is None or _is_serving(status, standing):
+    standing = Published.standing(status, order)
+    if standing is None or standing.is_served(status):
         return standing
-    if failure := _load_failure(status, standing):
+    if failure := standing.failure(status):
         err.print(f"{failure}; publishing it anew", markup=False)
         return None
     return standing
-
-
-def _standing(status: pb.Status, order: Order) -> Published | None:
-    """The cohort's publish, if it is of the order's artifact."""
-    wanted = (order.model, order.cohort, order.artifact_id)
-    for cohort in status.cohorts:
-        if (cohort.model, cohort.cohort, cohort.desired_artifact_id) == wanted:
-            return Published(*wanted, revision=cohort.desired_revision)
-    return None
 
 
 async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> None:
@@ -191,71 +175,12 @@ async def wait_until_serving(control: ControlClient, wanted: Published, timeout_
     try:
         async with asyncio.timeout(timeout_s), contextlib.aclosing(control.watch()) as statuses:
             async for last in statuses:
-                if _is_serving(last, wanted):
+                if wanted.is_served(last):
                     return
-                if failure := _load_failure(last, wanted):
+                if failure := wanted.failure(last):
                     raise CommandError(failure)
     except TimeoutError:
-        raise CommandError(_who_is_missing(last, wanted, timeout_s)) from None
-
-
-def _is_serving(status: pb.Status, wanted: Published) -> bool:
-    """Whether gateways route to that revision or a later one, and an engine that is there now has it ready.
-
-    What gateways route to outlives a restart of the whole system; the engines' readiness does not.
-    """
-    routed = any(
-        (cohort.model, cohort.cohort) == (wanted.model, wanted.cohort)
-        and cohort.serving_revision >= wanted.revision
-        for cohort in status.cohorts
-    )
-    active = types_pb2.GENERATION_STATE_ACTIVE
-    return routed and any(one.state == active for one in _generations(status, wanted, later=True))
-
-
-def _load_failure(status: pb.Status, wanted: Published) -> str | None:
-    """What the engines say, once every engine that tried has failed; or a gateway, which all must be ready.
-
-    What a gateway failed at before this publish is no failure of it: the gateway tries again for each.
-    """
-    for process in status.processes:
-        for failure in process.text_failures:
-            if _is_of(failure, wanted):
-                return f"gateway {process.id} cannot serve {wanted.model}: {failure.error}"
-    tried = _generations(status, wanted, later=False)
-    if tried and all(one.state == types_pb2.GENERATION_STATE_FAILED for one in tried):
-        return f"no engine can serve {wanted.model}: {tried[0].error}"
-    return None
-
-
-def _is_of(failure: pb.TextFailure, wanted: Published) -> bool:
-    named = (failure.model, failure.cohort, failure.artifact_id)
-    return named == wanted[:3] and failure.revision >= wanted.revision
-
-
-def _generations(status: pb.Status, wanted: Published, *, later: bool) -> list[pb.GenerationStatus]:
-    """What engines hold of that revision, or of `later` ones too."""
-    return [
-        one
-        for process in status.processes
-        for one in process.generations
-        if (one.model, one.cohort) == (wanted.model, wanted.cohort)
-        and (one.revision == wanted.revision or (later and one.revision > wanted.revision))
-    ]
-
-
-def _who_is_missing(status: pb.Status | None, wanted: Published, timeout_s: float) -> str:
-    roles = {process.role for process in status.processes} if status else set()
-    missing = sorted({"engine", "gateway", "loader", "scheduler"} - roles)
-    waits = [one.error for one in _generations(status, wanted, later=False) if one.error] if status else []
-    if missing:
-        reason = f"no {', no '.join(missing)} is registered"
-    else:
-        reason = f"an engine waits: {waits[0]}" if waits else "an engine or a gateway is still loading"
-    return (
-        f"revision {wanted.revision} of {wanted.model} is published but not served after {timeout_s:.0f} s: "
-        f"{reason}; look at: halogen status"
-    )
+        raise CommandError(wanted.lateness(last, timeout_s)) from None
 
 
 async def publish(

@@ -23,6 +23,7 @@ from services.cli.options import (
     WhoOption,
     WhyOption,
 )
+from services.cli.published import Published
 from services.cli.traced import run_traced
 from services.common.checkpoint.artifact_store import ArtifactStore
 
@@ -95,7 +96,7 @@ def _store(given: str | None, home: Path | None) -> str:
     return store
 
 
-def _tell(published: publishing.Published, *, is_served: bool, as_json: bool) -> None:
+def _tell(published: Published, *, is_served: bool, as_json: bool) -> None:
     if as_json:
         out.print(json.dumps(published._asdict()), markup=False)
         return

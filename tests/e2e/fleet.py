@@ -16,6 +16,7 @@ from services.cli import embedded_etcd, publish
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.ports import Ports
+from services.cli.published import Published
 from services.cli.supervisor import Child, Command
 
 ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
@@ -60,7 +61,7 @@ class Fleet:
     def gateway(self) -> str:
         return self.of("gateway")[0].address
 
-    async def publish(self, model: str, artifact: Path) -> publish.Published:
+    async def publish(self, model: str, artifact: Path) -> Published:
         """Registers and publishes an artifact directory as stable, and waits until it is served."""
         order = Order(model, "stable", "", who="test", why="test")
         return await publish.publish(

@@ -35,6 +35,7 @@ PROMISES = {
         "test_a_signature_of_another_artifact_goes",
         "test_a_private_key_that_others_may_touch",
     ],
+    "4 what failed and was mended is published again": ["test_what_failed_before_does_not_end"],
     "4 inspect and diff refuse what is damaged; the page is enough": [
         "test_what_is_damaged_is_status_1",
         "test_the_page_is_enough",

@@ -15,6 +15,7 @@ from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from services.cli import publish, stack
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
+from services.cli.published import Published
 from services.common.background import background
 from services.common.client import Client
 from services.common.config import ProcessConfig
@@ -77,7 +78,7 @@ class Cluster(NamedTuple):
         cohort: str = "stable",
         reverify: bool = False,
         wait_s: float = _START_S,
-    ) -> publish.Published:
+    ) -> Published:
         """Registers and publishes an artifact directory, and waits until it is served."""
         order = Order(model, cohort, "", who="test", why="test")
         return await publish.publish(

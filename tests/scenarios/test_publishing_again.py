@@ -54,7 +54,7 @@ async def again(system: Cluster, artifact: Path, *, once: bool) -> int:
     return published.revision
 
 
-# Fault injection: turns red when `_is_of` compares the artifact's id alone (gateway), or `_kept` keeps what has failed
+# Fault injection: turns red when `Published._is_of` compares the artifact's id alone (gateway), or `_kept` keeps what has failed
 # (once); `Catalog._reconcile` leaving out `_is_news` (gateway) has it wait for the next try.
 @pytest.mark.parametrize("once", [False, True], ids=["anew", "once"])
 @pytest.mark.parametrize("room", ROOMS)

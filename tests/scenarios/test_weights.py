@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from services.cli.publish import Published
+from services.cli.published import Published
 from services.common.client import Client
 from services.common.errors import Overloaded, Unavailable
 from tests.fake_memory import group, make_memory

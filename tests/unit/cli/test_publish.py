@@ -14,16 +14,8 @@ from services.cli.ask import Asking
 from services.cli.console import CommandError
 from services.cli.control_client import Order
 from services.cli.main import app
-from services.cli.publish import (
-    Published,
-    _is_serving,
-    _kept,
-    _load_failure,
-    _Remedy,
-    _standing,
-    _who_is_missing,
-    choose,
-)
+from services.cli.publish import _kept, _Remedy, choose
+from services.cli.published import Published
 from services.common.client_options import Options
 from services.common.errors import InvalidRequest
 
@@ -72,7 +64,7 @@ def failing(**named: Any) -> pb.Status:
 )
 def test_served_is_routed_to_and_ready(seen: pb.Status, expected: bool) -> None:
     """Both the gateways' record and an engine that is there now; a later revision counts too."""
-    assert expected == _is_serving(seen, WANTED)
+    assert expected == WANTED.is_served(seen)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +78,12 @@ def test_served_is_routed_to_and_ready(seen: pb.Status, expected: bool) -> None:
 )
 def test_it_fails_when_every_engine_that_tried_has_failed(seen: pb.Status, expected: str | None) -> None:
     """No engine having tried is no failure."""
-    assert expected == _load_failure(seen, WANTED)
+    assert expected == WANTED.failure(seen)
 
 
 def test_it_fails_at_once_when_a_gateway_cannot_read_it() -> None:
     """Every gateway must be ready, so one is enough."""
-    assert "gateway g cannot serve m: no tokenizer" == _load_failure(failing(**WANTED._asdict()), WANTED)
+    assert "gateway g cannot serve m: no tokenizer" == WANTED.failure(failing(**WANTED._asdict()))
 
 
 @pytest.mark.parametrize(
@@ -102,14 +94,12 @@ def test_what_a_gateway_failed_at_otherwise_is_no_failure_of_this_publish(other:
 
     Fault injection: turns red when `_is_of` compares the artifact's id alone.
     """
-    assert _load_failure(failing(**WANTED._asdict() | other), WANTED) is None
+    assert WANTED.failure(failing(**WANTED._asdict() | other)) is None
 
 
 def test_who_is_missing_is_named() -> None:
     """The timeout's message says which processes are not there."""
-    assert "no gateway, no loader, no scheduler is registered" in _who_is_missing(
-        status(1, (2, WARMING)), WANTED, 5
-    )
+    assert "no gateway, no loader, no scheduler is registered" in WANTED.lateness(status(1, (2, WARMING)), 5)
 
 
 def test_what_an_engine_waits_for_is_named() -> None:
@@ -118,7 +108,15 @@ def test_what_an_engine_waits_for_is_named() -> None:
     seen.processes[-1].generations[0].error = "needs 3 + holds 2 > 0.85 x limit 5 bytes of this host"
     for role in ("gateway", "loader", "scheduler", "engine"):
         seen.processes.add(role=role)
-    assert "after 5 s: an engine waits: needs 3 + holds 2 > 0.85 x limit" in _who_is_missing(seen, WANTED, 5)
+    assert "after 5 s: an engine waits: needs 3 + holds 2 > 0.85 x limit" in WANTED.lateness(seen, 5)
+
+
+def test_what_a_gateway_failed_at_before_is_named_when_the_time_is_over() -> None:
+    """One of an older version never says for which publish; the other processes are there."""
+    seen = failing(artifact_id=WANTED.artifact_id)
+    for role in ("engine", "loader", "scheduler"):
+        seen.processes.add(role=role)
+    assert "after 5 s: gateway g could not serve it before: no tokenizer; look" in WANTED.lateness(seen, 5)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,7 @@ def test_only_a_publish_of_the_same_artifact_stands(
             pb.CohortStatus(model="m", cohort="stable", desired_artifact_id="a" * 64, desired_revision=7)
         ]
     )
-    assert expected == _standing(seen, Order("m", cohort, artifact_id, who="me", why="test"))
+    assert expected == Published.standing(seen, Order("m", cohort, artifact_id, who="me", why="test"))
 
 
 @pytest.mark.parametrize(
