@@ -96,8 +96,9 @@ async def fleet(
         try:
             yield Fleet(members=members, store=home.store, deaths=deaths)
         finally:
-            for member in reversed(members):
-                await member.child.end(PATIENCE_S)
+            for role in reversed(("etcd", *ROLES)):  # who calls before who is called
+                ending = [member.child.end(PATIENCE_S) for member in members if member.role == role]
+                await asyncio.gather(*ending)
             await asyncio.gather(*running)
 
 

@@ -71,6 +71,11 @@ class Load:
         async with asyncio.timeout(timeout_s), self._news:
             await self._news.wait_for(lambda: condition(self.streams))
 
+    def answers(self) -> Answers:
+        """What each prompt was answered, all without a failure."""
+        assert [None] * len(self.streams) == [stream.error for stream in self.streams]
+        return {stream.prompt: tuple(stream.token_ids) for stream in self.streams}
+
     async def ask(self, client: Client, stream: Stream, max_tokens: int) -> None:
         """Runs one request to its end."""
         self.streams.append(stream)
@@ -106,8 +111,17 @@ async def quiet_answers(fleet: Fleet, prompts: list[str], max_tokens: int) -> An
     ) as client:  # what has just been started anew is waited for
         for prompt in prompts:
             await quiet.ask(client, Stream(prompt=prompt, gateway_id="", began_s=0.0), max_tokens)
-    assert [None] * len(prompts) == [stream.error for stream in quiet.streams]
-    return {stream.prompt: tuple(stream.token_ids) for stream in quiet.streams}
+    return quiet.answers()
+
+
+async def answers_together(fleet: Fleet, prompts: list[str], max_tokens: int) -> Answers:
+    """What the prompts' answers are when all are asked at once."""
+    together = Load()
+    async with Client(fleet.gateway, max_tries=100) as client, asyncio.TaskGroup() as group:
+        for prompt in prompts:
+            stream = Stream(prompt=prompt, gateway_id="", began_s=0.0)
+            group.create_task(together.ask(client, stream, max_tokens))
+    return together.answers()
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ import pytest
 from services.common.client import Client
 from services.common.errors import Unavailable
 from tests.e2e.fleet import PATIENCE_S, Fleet, Member, fleet
-from tests.e2e.streams import MODEL, Answers, Load, Stream, load, quiet_answers
+from tests.e2e.streams import MODEL, Answers, Load, Stream, answers_together, load, quiet_answers
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 
 ROLES: Final = ("gateway", "scheduler", "loader", "engine", "etcd")
@@ -52,7 +52,7 @@ async def test_sigterm_under_8_streams(one_of_each: Fleet) -> None:
     for role in ROLES:
         await end_one(one_of_each, role, answers)
         await one_of_each.stands()
-        assert answers == await quiet_answers(one_of_each, PROMPTS, TOKENS)
+        assert answers == await answers_together(one_of_each, PROMPTS, TOKENS)
 
 
 async def end_one(system: Fleet, role: str, answers: Answers) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli import demo
+from services.cli import demo, run_state
+from services.cli.home import Home
 
 HALOGEN = [sys.executable, "-m", "services.cli"]
 STORIES = Path(__file__).parents[1] / "models" / "stories-v1"
@@ -34,7 +35,7 @@ PATIENCE_S = 90
 def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "a home with spaces"
     yield folder
-    halogen("down", "--home", str(folder))
+    run_state.stop(Home(folder), patience_s=PATIENCE_S)
 
 
 def halogen(*arguments: str) -> subprocess.CompletedProcess[str]:

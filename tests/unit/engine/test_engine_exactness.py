@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -26,20 +27,25 @@ def prompts(lengths: tuple[int, ...] = LENGTHS) -> list[Prompt]:
     return [rng.integers(1, 512, length).tolist() for length in lengths]
 
 
-def reference(checkpoint: Path, prompt: Prompt) -> tuple[list[int], float]:
+@functools.cache
+def references(checkpoint: Path) -> list[tuple[list[int], float]]:
     """What transformers generates greedily in float32, and the least margin between its first two logits."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-        out = model.generate(
-            torch.tensor([prompt]),
-            max_new_tokens=NEW,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
+        return [reference(model, prompt) for prompt in prompts()]
+
+
+def reference(model: Any, prompt: Prompt) -> tuple[list[int], float]:
+    out = model.generate(
+        torch.tensor([prompt]),
+        max_new_tokens=NEW,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
     top = torch.stack(out.logits).squeeze(1).topk(2).values
     return out.sequences[0, len(prompt) :].tolist(), float((top[:, 0] - top[:, 1]).min())
 
@@ -51,8 +57,8 @@ def test_float32_tokens_are_those_of_transformers(
     """Every token of every prompt, in one batch whose prompts are computed in chunks of 40."""
     decoding = Decoding(artifacts[model], kernels, "float32")
     answers = decoding.together(prompts(), NEW, chunk_tokens=40)
-    for prompt, answer in zip(prompts(), answers, strict=True):
-        expected, margin = reference(checkpoints[model], prompt)
+    told = references(checkpoints[model])
+    for prompt, answer, (expected, margin) in zip(prompts(), answers, told, strict=True):
         assert expected == answer.ids, f"prompt of {len(prompt)}, least margin {margin}"
 
 
