@@ -17,7 +17,7 @@ from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
 from services.engine.block_pool import Reservation
-from services.engine.generation import Generation, LoadedModel
+from services.engine.lender import Lender, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
 from services.engine.sequence import Phase, Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
@@ -50,7 +50,7 @@ class Load(NamedTuple):
 
 
 class Engine:
-    """Runs requests on generations; one step loop, one arena, one set of books.
+    """Runs requests on the models of generations; one step loop, one arena, one set of books.
 
     Args:
         arena: Keys and values of every generation.
@@ -122,14 +122,14 @@ class Engine:
 
     @contextlib.asynccontextmanager
     async def run(
-        self, generation: Generation, request: TokenRequest, ticket_id: TicketId | None = None
+        self, lender: Lender, request: TokenRequest, ticket_id: TicketId | None = None
     ) -> AsyncIterator[TokenStream]:
         """Runs a validated request while the scope lasts; leaving early aborts it within a step or two.
 
-        Blocks, generation and ticket are held until the step loop has let go of the request.
+        Blocks, model and ticket are held until the step loop has let go of the request.
 
         Args:
-            generation: Holds a model.
+            lender: Has the model.
             request: Validated for that model.
             ticket_id: The ticket that it redeems; None for the engine's own requests.
 
@@ -140,7 +140,7 @@ class Engine:
             Unavailable: The engine is stopping.
         """
         with contextlib.ExitStack() as resources:
-            model = resources.enter_context(generation.use())
+            model = resources.enter_context(lender.use())
             self._claim(request.id, resources)
             reservation = resources.enter_context(self._reserve(model, request))
             job = Job(Sequence(request, reservation), model)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from services.common.checkpoint.graph_hash import Built
 from services.common.errors import InternalError
 from services.common.ids import ArtifactId
 from services.common.registry.records import GenerationState as State
-from services.engine.stepper import StepModel
+from services.engine.lender import LoadedModel
 
 log = structlog.get_logger()
 
@@ -24,16 +23,6 @@ _MOVES: Final = {
     State.FAILED: {State.FETCHING, State.RETIRED},
     State.RETIRED: set[State](),
 }
-
-
-class LoadedModel(StepModel, Protocol):
-    """A model over its weights and its view of the arena."""
-
-    vocab_size: int
-    block_bytes: int
-    max_context_tokens: int
-    weights_bytes: int
-    built: Built | None  # all five parts of its graph hash; None for a stand-in
 
 
 class Generation:

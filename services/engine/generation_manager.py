@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -20,7 +20,8 @@ from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import going_on_from, span
 from services.engine.assignments import Assignments, Pair
 from services.engine.engine import Engine
-from services.engine.generation import Generation, LoadedModel
+from services.engine.generation import Generation
+from services.engine.lender import Lender, LoadedModel
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.occupancy import ResidentGeneration
 from services.engine.warm_up import warm_up
@@ -32,6 +33,13 @@ _WORTH_RETRYING: Final = (
 )  # an artifact may reach the store after its target
 
 log = structlog.get_logger()
+
+
+class Borrowed(NamedTuple):
+    """What a request runs on."""
+
+    lender: Lender
+    model: LoadedModel
 
 
 class Loader(Protocol):
@@ -139,8 +147,9 @@ class GenerationManager:
         loaded = self._generations.values()
         return {each.artifact_id: each.model.weights_bytes for each in loaded if each.model}
 
-    def get(self, artifact_id: ArtifactId) -> Generation:
-        """The generation that serves an artifact; it holds a model.
+    @contextlib.contextmanager
+    def borrow(self, artifact_id: ArtifactId) -> Iterator[Borrowed]:
+        """The generation that serves an artifact, in use while the scope lasts.
 
         Raises:
             PreconditionFailed: None does (any more).
@@ -150,7 +159,8 @@ class GenerationManager:
             raise PreconditionFailed(
                 "this engine does not serve that artifact (any more); route again", reason="REVISION_RETIRED"
             )
-        return generation
+        with generation.use() as model:
+            yield Borrowed(generation, model)
 
     def _reconcile(self, group: asyncio.TaskGroup, now: float) -> None:
         wanted = self._assignments.wanted()

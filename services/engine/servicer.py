@@ -19,9 +19,9 @@ from services.common.telemetry.attributes import ARTIFACT_ID, ENGINE_ID, REQUEST
 from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket
 from services.engine.engine import Engine
-from services.engine.generation import Generation
 from services.engine.generation_manager import GenerationManager
 from services.engine.generation_spans import generation_spans
+from services.engine.lender import LoadedModel
 from services.engine.occupancy import Delta, LiveTicket, ResidentGeneration, Snapshot
 from services.engine.sequence import TokenRequest
 from services.engine.stepper import FinishReason
@@ -86,9 +86,9 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         self._gate.redeem(ticket, request.ticket.mac, time.time_ns())
         async with contextlib.AsyncExitStack() as scope:
             with self._closing_if_refused(ticket):
-                generation = self._generations.get(ticket.artifact_id)
-                asked = self._validate(request, generation, ticket, deadline)
-                stream = await scope.enter_async_context(self._engine.run(generation, asked, ticket.id))
+                held = scope.enter_context(self._generations.borrow(ticket.artifact_id))
+                asked = _validate(request, held.model, ticket, deadline)
+                stream = await scope.enter_async_context(self._engine.run(held.lender, asked, ticket.id))
             scope.enter_context(generation_spans(stream, len(asked.prompt)))
             is_first = True
             async for piece in stream:
@@ -120,23 +120,6 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         except HalogenError:
             self._engine.occupancy.close(ticket.id)
             raise
-
-    def _validate(
-        self,
-        request: engine_pb2.GenerateTokensRequest,
-        generation: Generation,
-        ticket: Ticket,
-        deadline: float,
-    ) -> TokenRequest:
-        with generation.use() as model:
-            asked = validate(
-                _asked(request),
-                vocab_size=model.vocab_size,
-                max_context_tokens=model.max_context_tokens,
-                deadline=deadline,
-            )
-            _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
-        return asked
 
     def _sign(self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId) -> None:
         response.engine_id = self._engine_id
@@ -184,6 +167,19 @@ def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:
         max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
         stop_token_ids=tuple(sampling.stop_token_ids),
     )
+
+
+def _validate(
+    request: engine_pb2.GenerateTokensRequest, model: LoadedModel, ticket: Ticket, deadline: float
+) -> TokenRequest:
+    asked = validate(
+        _asked(request),
+        vocab_size=model.vocab_size,
+        max_context_tokens=model.max_context_tokens,
+        deadline=deadline,
+    )
+    _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
+    return asked
 
 
 def _check_size(needed_bytes: int, ticket: Ticket) -> None:

@@ -19,10 +19,12 @@ from services.common.registry.view import View
 from services.engine.arena import Arena
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.engine import Engine
-from services.engine.generation import LoadedModel
 from services.engine.generation_manager import GenerationManager
 from services.engine.kernels.portable import PortableKernels
+from services.engine.lender import LoadedModel
 from services.engine.loaded_model import ModelLoading, PreparedArtifact
+from services.engine.sequence import TokenRequest
+from services.engine.token_stream import TokenStream
 from tests.unit.engine.fakes import CountingModel
 
 OLD, NEW, THIRD = (ArtifactId(letter * 64) for letter in "abc")
@@ -80,6 +82,13 @@ class World:
         self.records = records
         self.history.append({record.artifact_id: record.state for record in records})
         self._moved.set()
+
+    @contextlib.asynccontextmanager
+    async def run(self, artifact: ArtifactId, request: TokenRequest) -> AsyncIterator[TokenStream]:
+        """As a ticket for the artifact would have it."""
+        with self.manager.borrow(artifact) as held:
+            async with self.engine.run(held.lender, request) as stream:
+                yield stream
 
     async def until(self, condition: Callable[[dict[ArtifactId, State]], bool]) -> None:
         """Returns when the records fulfil the condition."""

@@ -36,7 +36,7 @@ async def test_a_target_is_loaded_warmed_up_and_active() -> None:
         assert [(MODEL, STABLE, revision, "")] == [
             (r.model, r.cohort, r.revision, r.error) for r in it.records
         ]
-        async with it.engine.run(it.manager.get(OLD), request(max_tokens=1)) as stream:
+        async with it.run(OLD, request(max_tokens=1)) as stream:
             assert 1 == len([piece async for piece in stream])
 
 
@@ -56,7 +56,7 @@ async def test_an_engine_that_holds_back_shows_itself_as_draining_and_honours_it
         assert [State.DRAINING] == [each.state for each in delta.generations or ()]
         assert [(State.DRAINING, "it is stopping")] == [(r.state, r.error) for r in it.records]
         assert "it is stopping" == it.manager.missing
-        async with it.engine.run(it.manager.get(OLD), request(max_tokens=1)) as stream:
+        async with it.run(OLD, request(max_tokens=1)) as stream:
             assert 1 == len([piece async for piece in stream])
         it.manager.hold_back("")
         assert [(State.ACTIVE, "")] == [(r.state, r.error) for r in it.records]
@@ -89,10 +89,11 @@ async def test_the_old_generation_serves_until_the_new_one_does_and_its_tickets_
         await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.ACTIVE})
         await it.serve(NEW, revision)
         await it.until(lambda states: states.get(OLD) is State.DRAINING)
-        it.manager.get(OLD)  # a ticket granted before may still come in
+        with it.manager.borrow(OLD):
+            pass  # a ticket granted before may still come in
         await it.until(lambda states: states == {NEW: State.ACTIVE})
-        with pytest.raises(PreconditionFailed) as refused:
-            it.manager.get(OLD)
+        with pytest.raises(PreconditionFailed) as refused, it.manager.borrow(OLD):
+            pass
         assert "REVISION_RETIRED" == refused.value.reason
 
 
@@ -103,12 +104,12 @@ async def test_a_retired_generation_is_unmapped(artifacts: dict[str, Path]) -> N
         it.loader.real[OLD] = prepared(artifacts["grouped"])
         await it.serve(OLD, await it.target(OLD))
         await it.until(lambda states: states == {OLD: State.ACTIVE})
-        async with it.engine.run(it.manager.get(OLD), request(max_tokens=3)) as stream:
+        async with it.run(OLD, request(max_tokens=3)) as stream:
             assert [] != [piece async for piece in stream]
         assert {} != mapping_of(weights)
         await it.serve(NEW, await it.target(NEW))
         await it.until(lambda states: states == {NEW: State.ACTIVE})
-        async with it.engine.run(it.manager.get(NEW), request(max_tokens=1)) as stream:
+        async with it.run(NEW, request(max_tokens=1)) as stream:
             assert [] != [piece async for piece in stream]
         assert {} == mapping_of(weights)
 
@@ -134,7 +135,7 @@ async def test_a_running_request_keeps_its_generation() -> None:
         it.models[OLD] = CountingModel(gate)
         await it.serve(OLD, await it.target(OLD))
         await it.until(lambda states: states == {OLD: State.ACTIVE})
-        async with it.engine.run(it.manager.get(OLD), request(prompt=(1,), max_tokens=3)) as stream:
+        async with it.run(OLD, request(prompt=(1,), max_tokens=3)) as stream:
             it.models[NEW] = CountingModel()
             it.loader.held[NEW] = asyncio.Event()
             revision = await it.target(NEW)
@@ -160,7 +161,8 @@ async def test_an_artifact_that_cannot_be_loaded_leaves_the_old_one_serving() ->
         assert ["block 3 of model.halogen does not match its digest"] == [
             r.error for r in it.records if r.error
         ]
-        it.manager.get(OLD)
+        with it.manager.borrow(OLD):
+            pass
         back = await it.target(OLD)
         await it.until(lambda states: states == {OLD: State.ACTIVE})
         assert [back] == [r.revision for r in it.records]
@@ -254,7 +256,8 @@ async def test_what_is_unpublished_drains_and_goes() -> None:
         await it.until(lambda states: states == {OLD: State.ACTIVE})  # gateways still route to it
         await it.serve(None, revision)
         await it.until(lambda states: states == {OLD: State.DRAINING})
-        it.manager.get(OLD)
+        with it.manager.borrow(OLD):
+            pass
         await it.until(lambda states: states == {})
         assert not it.manager.is_ready
         again = await it.target(OLD)
