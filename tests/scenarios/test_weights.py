@@ -183,6 +183,24 @@ async def test_an_engine_without_memory_for_keys_and_values_says_so(
     )
 
 
+async def test_weights_do_not_count_in_an_engines_own_control_group(
+    start: Start, stories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader's memory holds them: a limit that has room for keys and values, but not for weights too, will do.
+
+    Fault injection: turns red when `serve` bounds both by HostMemory.bounds, or `shared_bounds` leaves no group out.
+    """
+    size = (stories["stories-v1"] / "model.halogen").stat().st_size
+    limit = int(((64 << 20) + size / 2) / 0.85)
+    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(limit), "0"))
+    monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
+    monkeypatch.setattr("services.engine.serve.NearbyWeights.has", lambda *_: False)  # as if yet to be read
+    system: Cluster = await start("in_process")
+    await system.publish("m", stories["stories-v1"])
+    async with system.client() as client:
+        assert 4 == len((await client.generate(STORY, max_tokens=4).complete()).token_ids)
+
+
 async def first_error(system: Cluster) -> str:
     """What an engine says of the first generation that it cannot bring up."""
     async with system.control() as control, contextlib.aclosing(control.watch()) as statuses:

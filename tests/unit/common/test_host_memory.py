@@ -55,7 +55,10 @@ def test_every_limit_above_this_process_is_told(
 def test_other_processes_memory_counts_above_this_process(
     tmp_path: Path, groups: str, files: dict[str, str], expected: list[tuple[int, int]]
 ) -> None:
-    """In the control groups above its own, and on the host."""
+    """In the control groups above its own, and on the host.
+
+    Fault injection: turns red when `shared_bounds` leaves no group out, or all.
+    """
     bounds = make_memory(tmp_path, groups, files).shared_bounds()
     assert [*(Bound("the control group", *pair) for pair in expected), HOST] == list(bounds)
 

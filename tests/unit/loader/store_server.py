@@ -80,7 +80,7 @@ class StoreServer:
         span = request.http_range
         if self.ranges and (span.start or 0) >= len(content):
             return web.Response(status=416)
-        if self.ranges and span.start is not None and request.headers.get("If-Range", version) == version:
+        if self.ranges and span.start is not None and _is_same(request.headers.get("If-Range"), version):
             begin, end, status = span.start, min(span.stop, len(content)), 206
             headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
         response = web.StreamResponse(status=status, headers=headers)
@@ -119,6 +119,11 @@ class StoreServer:
         if gate := self.gates.get(name):
             self.reached[name].set()
             await gate.wait()
+
+
+def _is_same(wanted: str | None, version: str) -> bool:
+    """Whether a part is to be sent: weak versions are never the same (RFC 9110, 13.1.5)."""
+    return wanted is None or (wanted == version and not version.startswith("W/"))
 
 
 @contextlib.asynccontextmanager
