@@ -22,6 +22,13 @@ NEW = 64
 # With 64 new tokens each: across 16, across 512, across the chunk of 512 and several of them.
 LENGTHS = (5, 9, 12, 15, 16, 17, 24, 33, 48, 64, 90, 128, 200, 300, 400, 470, 505, 513, 900, 1500)
 MOST = 1600
+SIMILAR = (
+    slice(0, 10),
+    slice(10, 15),
+    slice(15, 18),
+    slice(18, 19),
+    slice(19, 20),
+)  # little is padded in each
 TEXT = """The lighthouse keeper wrote down the weather every morning, and the fishermen came to read it.
 Wind from the north-west, 14 knots; clear until noon. How deep is the harbour at low tide?
 She had counted 37 steps from the door to the lamp, and never once had she counted 38.
@@ -57,27 +64,30 @@ def alone(smollm2: DemoModel, prompts: list[Prompt]) -> list[Answer]:
 
 @pytest.fixture(scope="module")
 def reference(smollm2: DemoModel, prompts: list[Prompt]) -> list[Reference]:
-    """Transformers' own generate, one prompt at a time."""
+    """Transformers' own generate, prompts of similar lengths together, padded on the left as it wants them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model: Any = AutoModelForCausalLM.from_pretrained(smollm2.hugging_face, dtype=torch.float32).eval()
         model.generation_config.eos_token_id = None
-        return [_generate(model, prompt) for prompt in prompts]
+        return [answer for which in SIMILAR for answer in _generate(model, prompts[which])]
 
 
-def _generate(model: Any, prompt: Prompt) -> Reference:
+def _generate(model: Any, prompts: list[Prompt]) -> list[Reference]:
+    longest = max(map(len, prompts))
+    padding = [longest - len(prompt) for prompt in prompts]
+    shown = [[0] * more + list(prompt) for more, prompt in zip(padding, prompts, strict=True)]
+    mask = [[0] * more + [1] * len(prompt) for more, prompt in zip(padding, prompts, strict=True)]
     with torch.inference_mode():
-        shown = torch.tensor([prompt])
-        mask = torch.ones_like(shown)
         told = model.generate(
-            shown,
-            attention_mask=mask,
+            torch.tensor(shown),
+            attention_mask=torch.tensor(mask),
             max_new_tokens=NEW,
             do_sample=False,
             output_logits=True,
             return_dict_in_generate=True,
         )
-    return Reference(told.sequences[0, len(prompt) :].tolist(), torch.cat(told.logits).numpy())
+    ids, logits = told.sequences[:, longest:].tolist(), torch.stack(told.logits, dim=1).numpy()
+    return [Reference(*answer) for answer in zip(ids, logits, strict=True)]
 
 
 def decoding(artifact: Path, dtype: DTypeChoice) -> Decoding:
