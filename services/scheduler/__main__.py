@@ -1,10 +1,11 @@
 """The scheduler process: ``python -m services.scheduler``."""
 
-from __future__ import annotations
+from services.common.importing import importing
 
-from services.common.process import launch
-from services.scheduler.config import SchedulerConfig
-from services.scheduler.serve import serve
+with importing():
+    from services.common.process import launch
+    from services.scheduler.config import SchedulerConfig
+    from services.scheduler.serve import serve
 
 if __name__ == "__main__":
     launch(SchedulerConfig, serve)
