@@ -15,18 +15,22 @@ from services.engine.lender import LoadedModel
 
 log = structlog.get_logger()
 
+LOADING: Final = frozenset({State.FETCHING, State.WARMING})
+ENDED: Final = frozenset({State.RETIRED, State.FAILED, State.SUPERSEDED})
+
 _MOVES: Final = {
-    State.FETCHING: {State.WARMING, State.FAILED, State.RETIRED},
-    State.WARMING: {State.ACTIVE, State.FETCHING, State.FAILED, State.RETIRED},
+    State.FETCHING: {State.WARMING, State.FAILED, State.SUPERSEDED},
+    State.WARMING: {State.ACTIVE, State.FAILED, State.SUPERSEDED},
     State.ACTIVE: {State.DRAINING},
     State.DRAINING: {State.ACTIVE, State.RETIRED},  # back when a rollback names it while it is still here
-    State.FAILED: {State.FETCHING, State.RETIRED},
     State.RETIRED: set[State](),
+    State.FAILED: set[State](),  # published anew it is another generation
+    State.SUPERSEDED: set[State](),
 }
 
 
 class Generation:
-    """Counts its users; its model lives until it is retired.
+    """Counts its users; its model stays until it has ended and is let go.
 
     Args:
         artifact_id: What it is a load of.
@@ -57,7 +61,7 @@ class Generation:
         return self._model
 
     def advance(self, state: State, error: str = "") -> None:
-        """Moves to `state`; RETIRED and FETCHING let go of the model.
+        """Moves to `state`.
 
         Raises:
             InternalError: There is no such move.
@@ -66,8 +70,6 @@ class Generation:
             raise InternalError(f"generation {self.artifact_id[:12]}: no way from {self._state} to {state}")
         log.info("generation_state", artifact_id=self.artifact_id, old=self._state, new=state, error=error)
         self._state, self.error = state, error
-        if state in {State.RETIRED, State.FETCHING, State.FAILED}:
-            self._model = None
         self._changed()
 
     def explain(self, error: str) -> None:
@@ -78,6 +80,12 @@ class Generation:
     def install(self, model: LoadedModel) -> None:
         """Gives it its model, before it is warmed up."""
         self._model = model
+
+    def let_go(self) -> None:
+        """Drops the model once it has ended and nobody uses it; unmaps, so it may take long. In any thread."""
+        assert self._state in ENDED
+        assert not self._users
+        self._model = None
 
     @contextlib.contextmanager
     def use(self) -> Iterator[LoadedModel]:

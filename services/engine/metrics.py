@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry
 
 from services.common.metrics import STEP_TOKENS, LiveMetrics, Readings, short
 from services.engine.engine import Engine
-from services.engine.generation_manager import GenerationManager
+from services.engine.generations import Generations
 
 
-def export(registry: CollectorRegistry, engine: Engine, generations: GenerationManager, build: str) -> None:
+def export(registry: CollectorRegistry, engine: Engine, generations: Generations, build: str) -> None:
     """Makes the engine's metrics part of `registry`."""
     live = LiveMetrics(registry)
     _export_requests(live, engine)
@@ -39,7 +39,7 @@ def _export_requests(live: LiveMetrics, engine: Engine) -> None:
     )
 
 
-def _export_memory(live: LiveMetrics, engine: Engine, generations: GenerationManager) -> None:
+def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) -> None:
     pool = engine.arena.pool
     live.gauge(
         "kv_cache_usage_perc",
@@ -86,7 +86,7 @@ def _export_steps(live: LiveMetrics, engine: Engine) -> None:
     )
 
 
-def _export_generations(live: LiveMetrics, generations: GenerationManager, build: str) -> None:
+def _export_generations(live: LiveMetrics, generations: Generations, build: str) -> None:
     def infos() -> Readings:
         return {
             (held.model, held.cohort, short(held.artifact_id), str(held.revision), build, held.state): 1

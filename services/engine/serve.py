@@ -44,6 +44,7 @@ from services.engine.config import EngineConfig
 from services.engine.device_memory import device_bounds
 from services.engine.engine import Engine
 from services.engine.generation_manager import GenerationManager
+from services.engine.generations import Generations
 from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
@@ -111,12 +112,12 @@ class _Room:
         self._engine = engine
         self._stopping = self._stalled = ""  # why nothing new is taken
         engine.on_stall = self._on_stall
-        self._generations = GenerationManager(
+        self._generations = Generations(Assignments(ServedPairs.parse(config.serves)), config.ticket_ttl_s)
+        self._manager = GenerationManager(
+            self._generations,
             engine=engine,
             loader=SuitableOnly(loader, self._offer, self._check_memory),
             load=loading.load,
-            assignments=Assignments(ServedPairs.parse(config.serves)),
-            ticket_ttl_s=config.ticket_ttl_s,
             changed=self._on_change,
             activated=self._qualifier.note,
         )
@@ -167,7 +168,7 @@ class _Room:
             View(store, keys.SERVING, Serving) as serving,
             View(store, keys.LOADERS, LoaderRecord) as loaders,
             background(self._nearby.follow(loaders)),
-            background(self._generations.follow(targets, serving)),
+            background(self._manager.follow(targets, serving)),
             background(self._qualifier.follow(store)),
         ):
             yield

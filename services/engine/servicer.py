@@ -19,8 +19,8 @@ from services.common.telemetry.attributes import ARTIFACT_ID, ENGINE_ID, REQUEST
 from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket
 from services.engine.engine import Engine
-from services.engine.generation_manager import GenerationManager
 from services.engine.generation_spans import generation_spans
+from services.engine.generations import Generations
 from services.engine.lender import LoadedModel
 from services.engine.occupancy import Delta, LiveTicket, ResidentGeneration, Snapshot
 from services.engine.sequence import TokenRequest
@@ -40,6 +40,7 @@ _STATES: Final = {
     GenerationState.DRAINING: types_pb2.GENERATION_STATE_DRAINING,
     GenerationState.RETIRED: types_pb2.GENERATION_STATE_RETIRED,
     GenerationState.FAILED: types_pb2.GENERATION_STATE_FAILED,
+    GenerationState.SUPERSEDED: types_pb2.GENERATION_STATE_SUPERSEDED,
 }
 Context = grpc.aio.ServicerContext
 Responses = AsyncIterator[engine_pb2.GenerateTokensResponse]
@@ -61,7 +62,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         self,
         *,
         engine: Engine,
-        generations: GenerationManager,
+        generations: Generations,
         gate: TicketGate,
         engine_id: ProcessId,
         instance_id: InstanceId,

@@ -10,10 +10,10 @@ import structlog
 
 from services.common.checkpoint.digest import BLOCK_BYTES, block_digest
 from services.common.checkpoint.header import Header
+from services.common.stoppable import in_thread
 from services.loader.block_runs import BlockRun
 from services.loader.fetch import Fetch
 from services.loader.remote_stream import RemoteStream
-from services.loader.stoppable import in_thread
 
 log = structlog.get_logger()
 

@@ -16,6 +16,7 @@ from services.common.checkpoint.signatures import ANYBODY, TrustedKeys
 from services.common.checkpoint.verified_artifact import verify_small
 from services.common.errors import CorruptData, InvalidRequest, NotFound, PreconditionFailed
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
+from services.common.stoppable import in_thread, run_stoppable
 from services.common.telemetry.attributes import ARTIFACT_ID, SIZE_BYTES
 from services.common.telemetry.tracing import span
 from services.loader.artifact_cache import ArtifactCache
@@ -25,7 +26,6 @@ from services.loader.fetch import Fetch
 from services.loader.http_file import OtherVersion
 from services.loader.http_store import HttpStore
 from services.loader.small_download import download_small
-from services.loader.stoppable import in_thread, run_stoppable
 from services.loader.turn import turn
 from services.loader.weights_download import download_weights
 

@@ -13,6 +13,7 @@ from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.verified_artifact import check_header
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
+from services.common.stoppable import run_stoppable
 from services.common.telemetry.tracing import span
 from services.loader.adoption import Adoption
 from services.loader.arrivals import Arrivals, Job, Verified
@@ -24,7 +25,6 @@ from services.loader.place import Holding
 from services.loader.reading import MAPPED, HowRead, Reading, ReadReport
 from services.loader.residents import Prepared
 from services.loader.room import Room
-from services.loader.stoppable import run_stoppable
 from services.loader.weight_file import ReadMode
 from services.loader.weight_load import WeightLoad
 

@@ -14,6 +14,7 @@ from services.common.checkpoint.header import Header
 from services.common.checkpoint.rank_file import RankFile
 from services.common.errors import CorruptData, InvalidRequest, PreconditionFailed
 from services.common.ids import ArtifactId
+from services.common.stoppable import run_stoppable
 from services.loader.adoption import Adoption
 from services.loader.arrivals import Job, Verified
 from services.loader.commons import Commons
@@ -27,7 +28,6 @@ from services.loader.reading import HowRead, Reading
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared
 from services.loader.room import Room
-from services.loader.stoppable import run_stoppable
 from services.loader.weight_file import ReadMode
 
 log = structlog.get_logger()

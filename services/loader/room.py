@@ -10,11 +10,11 @@ import structlog
 
 from services.common.errors import Overloaded
 from services.common.memory_guard import MemoryGuard, guarded
+from services.common.stoppable import run_stoppable
 from services.loader.place import Place, PlaceKind
 from services.loader.places import HUGE_PAGE_REMEDIES
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared, Residents
-from services.loader.stoppable import run_stoppable
 
 log = structlog.get_logger()
 

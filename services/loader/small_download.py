@@ -5,8 +5,8 @@ from __future__ import annotations
 from services.common.checkpoint.manifest import ManifestFile
 from services.common.checkpoint.verified_artifact import verify_small
 from services.common.errors import CorruptData
+from services.common.stoppable import in_thread
 from services.loader.fetch import Fetch
-from services.loader.stoppable import in_thread
 
 
 async def download_small(file: ManifestFile, fetch: Fetch) -> None:

@@ -14,8 +14,8 @@ from services.common.checkpoint.signatures import SIGNATURES_NAME
 from services.common.checkpoint.verified_artifact import verify_small
 from services.common.errors import InvalidRequest, NotFound
 from services.common.ids import ArtifactId
+from services.common.stoppable import run_stoppable
 from services.loader.artifacts import NOBODY, Artifacts
-from services.loader.stoppable import run_stoppable
 
 CHUNK_BYTES: Final = 1 << 20
 

@@ -11,10 +11,10 @@ from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.verified_artifact import check_header, check_scales
 from services.common.errors import HalogenError
+from services.common.stoppable import in_thread, run_stoppable
 from services.loader.block_download import BlockDownload
 from services.loader.block_runs import plan_runs
 from services.loader.fetch import Fetch
-from services.loader.stoppable import in_thread, run_stoppable
 
 log = structlog.get_logger()
 

@@ -47,7 +47,7 @@ async def test_r_e2_with_its_only_model_unloaded_nobody_is_ready(
 ) -> None:
     """Gateway and engine say NOT_SERVING, the model is NOT_FOUND, and both answer on; published again it is served.
 
-    Fault injection: GenerationManager.is_ready says true for good once a generation has been active.
+    Fault injection: Generations.missing says true for good once a generation has been active.
     """
     system: Cluster = await start(driver, engine={"ticket_ttl_s": 0.2})
     await system.publish("m", stories["stories-v1"])
@@ -101,7 +101,7 @@ async def test_what_is_not_published_cannot_be_unpublished(start: Start) -> None
 async def test_r_e4_without_a_model_nobody_is_ever_ready(start: Start, driver: str) -> None:
     """Zero generations are not "all of them ready": what is told first, and while all four have found each other.
 
-    Fault injection: GenerationManager.is_ready says all(...) instead of any(...).
+    Fault injection: Generations.missing says all(...) instead of any(...).
     """
     system: Cluster = await start(driver)
     async with system.control() as control, contextlib.aclosing(control.watch()) as statuses:
@@ -117,7 +117,7 @@ async def test_r_e4_with_a_model_that_fails_to_load_nobody_is_ever_ready(
 ) -> None:
     """The generation stands as FAILED, with its reason, and readiness does not take it for one that serves.
 
-    Fault injection: GenerationManager.is_ready counts FAILED generations.
+    Fault injection: Generations.missing counts FAILED generations.
     """
 
     def fail(*_: object) -> None:

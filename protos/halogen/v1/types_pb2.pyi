@@ -26,6 +26,7 @@ class GenerationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GENERATION_STATE_DRAINING: _ClassVar[GenerationState]
     GENERATION_STATE_RETIRED: _ClassVar[GenerationState]
     GENERATION_STATE_FAILED: _ClassVar[GenerationState]
+    GENERATION_STATE_SUPERSEDED: _ClassVar[GenerationState]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
@@ -37,6 +38,7 @@ GENERATION_STATE_ACTIVE: GenerationState
 GENERATION_STATE_DRAINING: GenerationState
 GENERATION_STATE_RETIRED: GenerationState
 GENERATION_STATE_FAILED: GenerationState
+GENERATION_STATE_SUPERSEDED: GenerationState
 
 class SamplingParams(_message.Message):
     __slots__ = ("temperature", "top_k", "top_p", "seed", "max_tokens", "stop_token_ids", "ignore_eos")

@@ -154,6 +154,7 @@ class GenerationState(enum.StrEnum):
     DRAINING = "DRAINING"
     RETIRED = "RETIRED"
     FAILED = "FAILED"
+    SUPERSEDED = "SUPERSEDED"
 
 
 class GenerationRecord(Record):

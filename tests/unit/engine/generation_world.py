@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from services.engine.arena import Arena
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.engine import Engine
 from services.engine.generation_manager import GenerationManager
+from services.engine.generations import Generations
 from services.engine.kernels.portable import PortableKernels
 from services.engine.lender import LoadedModel
 from services.engine.loaded_model import ModelLoading, PreparedArtifact
@@ -60,20 +62,25 @@ class World:
         self.loading = ModelLoading(arena=arena, kernels=PortableKernels(), dtype="auto", max_model_len=0)
         self.engine = Engine(arena, chunk_tokens=64, max_batch=8, check_every_step=True)
         self.models: dict[ArtifactId, CountingModel] = {}
+        self.building: dict[ArtifactId, Callable[[], LoadedModel]] = {}  # instead of an entry of `models`
+        self.begun = threading.Event()  # a load is in its thread
         self.records: tuple[GenerationRecord, ...] = ()
         self.history: list[dict[ArtifactId, State]] = []
         self._moved = asyncio.Event()
         self._revision = itertools.count(1)
+        self.generations = Generations(Assignments(ServedPairs.parse(serves)), ticket_ttl_s)
         self.manager = GenerationManager(
+            self.generations,
             engine=self.engine,
             loader=self.loader,
             load=self._load,
-            assignments=Assignments(ServedPairs.parse(serves)),
-            ticket_ttl_s=ticket_ttl_s,
             changed=self._on_change,
         )
 
     def _load(self, prepared: PreparedArtifact) -> LoadedModel:
+        self.begun.set()
+        if prepared.artifact_id in self.building:
+            return self.building[prepared.artifact_id]()
         if prepared.config:
             return self.loading.load(prepared)
         return self.models.setdefault(prepared.artifact_id, CountingModel())
@@ -86,7 +93,7 @@ class World:
     @contextlib.asynccontextmanager
     async def run(self, artifact: ArtifactId, request: TokenRequest) -> AsyncIterator[TokenStream]:
         """As a ticket for the artifact would have it."""
-        with self.manager.borrow(artifact) as held:
+        with self.generations.borrow(artifact) as held:
             async with self.engine.run(held.lender, request) as stream:
                 yield stream
 

@@ -32,7 +32,7 @@ async def test_a_target_is_loaded_warmed_up_and_active() -> None:
             dict.fromkeys(h[OLD] for h in it.history if h)
         )
         assert [2, 1] == [len(step.token_ids) for step in it.models[OLD].steps]
-        assert it.manager.is_ready
+        assert not it.generations.missing
         assert [(MODEL, STABLE, revision, "")] == [
             (r.model, r.cohort, r.revision, r.error) for r in it.records
         ]
@@ -43,22 +43,22 @@ async def test_a_target_is_loaded_warmed_up_and_active() -> None:
 async def test_an_engine_that_holds_back_shows_itself_as_draining_and_honours_its_tickets() -> None:
     """Schedulers and the registry hear that nothing new may come, and why; what was granted is served.
 
-    Fault injection: turns red when GenerationManager._on_change leaves the occupancy as it is.
+    Fault injection: turns red when GenerationManager._tell leaves the occupancy as it is.
     """
     async with world() as it:
         await it.target(OLD)
         await it.until(lambda states: states == {OLD: State.ACTIVE})
         feed = it.engine.occupancy.watch()
         await anext(feed)
-        it.manager.hold_back("it is stopping")
+        it.generations.hold_back("it is stopping")
         delta = await anext(feed)
         assert isinstance(delta, Delta)
         assert [State.DRAINING] == [each.state for each in delta.generations or ()]
         assert [(State.DRAINING, "it is stopping")] == [(r.state, r.error) for r in it.records]
-        assert "it is stopping" == it.manager.missing
+        assert "it is stopping" == it.generations.missing
         async with it.run(OLD, request(max_tokens=1)) as stream:
             assert 1 == len([piece async for piece in stream])
-        it.manager.hold_back("")
+        it.generations.hold_back("")
         assert [(State.ACTIVE, "")] == [(r.state, r.error) for r in it.records]
         await feed.aclose()
 
@@ -89,10 +89,10 @@ async def test_the_old_generation_serves_until_the_new_one_does_and_its_tickets_
         await it.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.ACTIVE})
         await it.serve(NEW, revision)
         await it.until(lambda states: states.get(OLD) is State.DRAINING)
-        with it.manager.borrow(OLD):
+        with it.generations.borrow(OLD):
             pass  # a ticket granted before may still come in
         await it.until(lambda states: states == {NEW: State.ACTIVE})
-        with pytest.raises(PreconditionFailed) as refused, it.manager.borrow(OLD):
+        with pytest.raises(PreconditionFailed) as refused, it.generations.borrow(OLD):
             pass
         assert "REVISION_RETIRED" == refused.value.reason
 
@@ -111,6 +111,7 @@ async def test_a_retired_generation_is_unmapped(artifacts: dict[str, Path]) -> N
         await it.until(lambda states: states == {NEW: State.ACTIVE})
         async with it.run(NEW, request(max_tokens=1)) as stream:
             assert [] != [piece async for piece in stream]
+        await it.manager.disposal.settled()
         assert {} == mapping_of(weights)
 
 
@@ -161,7 +162,7 @@ async def test_an_artifact_that_cannot_be_loaded_leaves_the_old_one_serving() ->
         assert ["block 3 of model.halogen does not match its digest"] == [
             r.error for r in it.records if r.error
         ]
-        with it.manager.borrow(OLD):
+        with it.generations.borrow(OLD):
             pass
         back = await it.target(OLD)
         await it.until(lambda states: states == {OLD: State.ACTIVE})
@@ -256,10 +257,10 @@ async def test_what_is_unpublished_drains_and_goes() -> None:
         await it.until(lambda states: states == {OLD: State.ACTIVE})  # gateways still route to it
         await it.serve(None, revision)
         await it.until(lambda states: states == {OLD: State.DRAINING})
-        with it.manager.borrow(OLD):
+        with it.generations.borrow(OLD):
             pass
         await it.until(lambda states: states == {})
-        assert not it.manager.is_ready
+        assert it.generations.missing
         again = await it.target(OLD)
         await it.until(lambda states: states == {OLD: State.ACTIVE})
         assert [again] == [r.revision for r in it.records]
@@ -318,6 +319,7 @@ def test_a_generation_makes_legal_moves_only() -> None:
     with made.use(), pytest.raises(InternalError, match="no way"):
         made.advance(State.RETIRED)
     made.advance(State.RETIRED)
+    made.let_go()
     assert made.model is None
     with pytest.raises(InternalError, match="no way"):
         made.advance(State.ACTIVE)

@@ -1,0 +1,88 @@
+"""How models are let go: off the event loop, once, and with nobody hearing of it when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from services.common.background import background
+from services.common.registry.records import GenerationState as State
+from services.engine.disposal import Disposal
+from services.engine.generation import Generation
+from tests.unit.engine.fakes import CountingModel
+from tests.unit.engine.generation_world import NEW, OLD, world
+
+
+def _ended(model: CountingModel) -> Generation:
+    made = Generation(OLD, lambda: None)
+    made.install(model)
+    made.advance(State.WARMING)
+    made.advance(State.SUPERSEDED)
+    return made
+
+
+async def test_a_model_is_dropped_in_another_thread() -> None:
+    """The event loop, which answers requests, never unmaps.
+
+    Fault injection: turns red when Disposal calls `let_go` without a thread.
+    """
+    threads: list[int] = []
+    made = _ended(CountingModel())
+    weakref.finalize(made.model, lambda: threads.append(threading.get_ident()))
+    disposal = Disposal()
+    async with background(disposal.work()):
+        await disposal.take(made)
+        await disposal.settled()
+    assert 1 == len(threads)
+    assert threading.get_ident() not in threads
+
+
+async def test_a_disposal_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged, and the next one is let go all the same.
+
+    Fault injection: turns red when `_dispose` lets the failure pass.
+    """
+    outcomes: Iterator[Exception | None] = iter([OSError("cannot unmap"), None])
+    let_go = Generation.let_go
+
+    def failing(generation: Generation) -> None:
+        if failure := next(outcomes):
+            raise failure
+        let_go(generation)
+
+    monkeypatch.setattr(Generation, "let_go", failing)
+    disposal, first, second = Disposal(), _ended(CountingModel()), _ended(CountingModel())
+    async with background(disposal.work()):
+        await disposal.take(first)
+        await disposal.take(second)
+        await disposal.settled()
+    assert (True, False) == (first.model is not None, second.model is not None)
+
+
+async def test_a_model_whose_load_was_called_off_is_let_go() -> None:
+    """Made in its thread after nobody wanted it any more, it goes the way of those that have served.
+
+    Fault injection: turns red when GenerationLoad gives `run_stoppable` an undo that does nothing.
+    """
+    gate, gone = threading.Event(), threading.Event()
+    async with world() as it:
+
+        def build() -> CountingModel:
+            assert gate.wait(10)
+            model = CountingModel()
+            weakref.finalize(model, gone.set)
+            return model
+
+        it.building[OLD] = build
+        await it.target(OLD)
+        await asyncio.to_thread(it.begun.wait, 10)
+        await it.target(NEW)
+        await it.until(lambda states: states.get(OLD) is State.SUPERSEDED)
+        gate.set()
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+        await it.manager.disposal.settled()
+        assert gone.is_set()
