@@ -1,9 +1,9 @@
-"""One piece of work that many wait for: everybody hears its progress and its end, nobody's leaving stops it."""
+"""One piece of work that many wait for: everybody hears its progress and its end; it is called off when all have left."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 _BETWEEN_S: Final = 0.05  # two tellings: each takes time of the cores on which blocks are digested
@@ -19,9 +19,18 @@ class Done(NamedTuple):
 
 
 class Flight(Generic[R]):
-    """The work's progress and outcome; all methods belong to the event loop."""
+    """The work's progress and outcome; all methods belong to the event loop.
+
+    Attributes:
+        call_off: Called once, when the last who waited leaves before the end; set by the owner. None goes on.
+        is_called_off: Whether that has happened: who comes now waits for the end, and begins anew.
+    """
+
+    call_off: Callable[[], object] | None
 
     def __init__(self) -> None:
+        self.call_off = None
+        self.is_called_off = False
         self._done = Done(0, 0)
         self._outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._followers: set[asyncio.Event] = set()
@@ -62,10 +71,16 @@ class Flight(Generic[R]):
                 await asyncio.wait([self._outcome], timeout=_BETWEEN_S)
         finally:
             self._followers.discard(changed)
+            self._call_off_if_deserted()
 
     def result(self) -> R:
         """What came of it, once it is over; raises what it failed with."""
         return self._outcome.result()
+
+    def _call_off_if_deserted(self) -> None:
+        if self.call_off and not (self._followers or self.is_over or self.is_called_off):
+            self.is_called_off = True
+            self.call_off()
 
     def _tell(self, done: Done) -> None:
         self._done = done

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class Preparations:
-    """Single flight per artifact, among the loaders of this host too.
+    """Single flight per artifact, among the loaders of this host too; called off when nobody waits for it any more.
 
     A scope: it takes over what loaders that are gone have left, and leaves nothing that no other loader counts on.
 
@@ -78,7 +78,7 @@ class Preparations:
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         for artifact_id in await asyncio.to_thread(self._commons.claim):
-            self._take_off(artifact_id, None)
+            self._take_off(artifact_id, None).call_off = None  # nobody has asked for it
         return self
 
     async def __aexit__(
@@ -141,7 +141,8 @@ class Preparations:
             async with contextlib.aclosing(flight.follow()) as progress:
                 async for done in progress:
                     yield done
-            prepared = flight.result().get(part) or self._present(name)  # or it was for other ranks
+            made = {} if flight.is_called_off else flight.result()
+            prepared = made.get(part) or self._present(name)  # or it was for other ranks
         yield prepared
 
     def _present(self, name: str) -> Prepared | None:
@@ -172,6 +173,7 @@ class Preparations:
         task = self._group.create_task(work, name=f"prepare-{artifact_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        flight.call_off = task.cancel
         return flight
 
     async def _fly(
@@ -192,7 +194,7 @@ class Preparations:
                 self._commons.leave(artifact_id)
             flight.fail(failure)
         except asyncio.CancelledError:
-            flight.fail(InternalError("the loader is ending"))
+            flight.fail(InternalError("the loader is ending"))  # or nobody hears it
             raise
         except Exception as failure:  # must reach those who wait, whatever it is
             log.exception("checkpoint_failed", artifact_id=artifact_id)

@@ -52,3 +52,25 @@ async def test_a_failure_reaches_everybody() -> None:
     assert 0 == flight.follower_count
     with pytest.raises(ValueError, match="broken"):
         flight.result()
+
+
+@pytest.mark.parametrize(("goes_on", "calls"), [(False, 1), (True, 0)])
+async def test_the_last_to_leave_calls_the_work_off(goes_on: bool, calls: int) -> None:
+    """Once, however often somebody comes and leaves after that; never where it goes on without anybody.
+
+    Fault injection: turns red when `_call_off_if_deserted` does not look at `call_off` or at `is_called_off`.
+    """
+    called: list[str] = []
+    flight = Flight[str]()
+    flight.call_off = None if goes_on else lambda: called.append("off")
+    first, second = flight.follow(), flight.follow()
+    await anext(first)
+    await anext(second)
+    await first.aclose()
+    assert [] == called
+    await second.aclose()
+    third = flight.follow()
+    await anext(third)
+    await third.aclose()
+    assert calls == len(called)
+    assert flight.is_called_off is not goes_on
