@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import itertools
+from collections.abc import Collection, Iterator
+from collections.abc import Sequence as Ordered
+from typing import Final, NamedTuple
 
 from services.engine.sequence import Phase, Sequence
+
+BACKGROUND_TOKENS: Final = (
+    32  # of prompts, in a step that others wait for; about what decodes of a small batch cost
+)
 
 
 class Share(NamedTuple):
@@ -15,24 +21,90 @@ class Share(NamedTuple):
     tokens: int
 
 
-def plan(sequences: Iterable[Sequence], *, chunk_tokens: int, max_batch: int) -> list[Share]:
-    """Shares one step among `sequences`, given in order of arrival.
+class Line(NamedTuple):
+    """Those who wait for one model, in order of arrival; none of them ended.
 
-    Decodes come every step, whatever prompts wait; prompts are computed first come, first served, at most
-    `chunk_tokens` of them in total. So a long prompt delays a running stream by one chunk per step and no more.
+    Attributes:
+        is_background: Nobody waits for its answers: they are warm-ups or trials.
+    """
+
+    sequences: Collection[Sequence]
+    is_background: bool = False
+
+
+def plan(lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int = 0) -> list[Share]:
+    """Shares one step among the sequences of `lines`.
+
+    Whoever has begun keeps its place, and decodes come every step, whatever prompts wait: a long prompt delays a
+    running stream by one chunk per step and no more. Free places, and the tokens of a chunk, go to the lines in
+    equal parts, and what one cannot use to the others; within a line they go by order of arrival. So a thousand
+    prompts for one model hold up another's by no more than one prompt would.
 
     Args:
-        sequences: None of them ended.
+        lines: None of them empty.
         chunk_tokens: Most tokens of prompts in one step.
         max_batch: Most sequences under way at once; later arrivals wait.
+        turn: The number of the step: what cannot be parted goes to one line after the other.
     """
-    left = chunk_tokens
-    shares: list[Share] = []
-    for sequence, _ in zip(sequences, range(max_batch), strict=False):
+    if not lines:
+        return []
+    placed = _placed(lines, max_batch, turn)
+    wanted = [sum(_prompt_rest(sequence) for sequence in group) for group in placed]
+    if not all(line.is_background for line in lines):
+        wanted = [_slice(line, tokens) for line, tokens in zip(lines, wanted, strict=True)]
+    given = deal(chunk_tokens, wanted, turn)
+    return [share for group, tokens in zip(placed, given, strict=True) for share in _shares(group, tokens)]
+
+
+def deal(total: int, wanted: Ordered[int], turn: int) -> list[int]:
+    """Parts `total` so that nobody gets more than it wants, or more than another that still wants.
+
+    Args:
+        total: What there is.
+        wanted: The most that each can use.
+        turn: Who comes first where a rest cannot be parted, counted round.
+    """
+    given, first = [0] * len(wanted), turn % max(1, len(wanted))
+    order = [*range(first, len(wanted)), *range(first)]
+    while hungry := [place for place in order if given[place] < wanted[place]][:total]:
+        each = total // len(hungry)
+        for place in hungry:
+            more = min(each, wanted[place] - given[place])
+            given[place] += more
+            total -= more
+    return given
+
+
+def _placed(lines: Ordered[Line], max_batch: int, turn: int) -> list[list[Sequence]]:
+    """Of every line those who are under way or may begin: its first, for nobody overtakes within a line."""
+    begun = [sum(1 for _ in _begun(line)) for line in lines]
+    free = max_batch - sum(begun)
+    fair = deal(max_batch, [len(line.sequences) for line in lines], turn)
+    placed: list[list[Sequence]] = []
+    for line, running, quota in zip(lines, begun, fair, strict=True):
+        new = min(max(0, quota - running), free)
+        free -= new
+        placed.append(list(itertools.islice(line.sequences, running + new)))
+    return placed
+
+
+def _begun(line: Line) -> Iterator[Sequence]:
+    return itertools.takewhile(lambda sequence: sequence.phase is not Phase.WAITING, line.sequences)
+
+
+def _slice(line: Line, tokens: int) -> int:
+    return min(tokens, BACKGROUND_TOKENS) if line.is_background else tokens
+
+
+def _prompt_rest(sequence: Sequence) -> int:
+    return 0 if sequence.phase is Phase.DECODE else sequence.length - sequence.computed
+
+
+def _shares(group: list[Sequence], left: int) -> Iterator[Share]:
+    for sequence in group:
         if sequence.phase is Phase.DECODE:
-            shares.append(Share(sequence, 1))
+            yield Share(sequence, 1)
         elif left > 0:
-            count = min(left, sequence.length - sequence.computed)
-            shares.append(Share(sequence, count))
+            count = min(left, _prompt_rest(sequence))
+            yield Share(sequence, count)
             left -= count
-    return shares

@@ -113,12 +113,10 @@ class Engine:
     @property
     def load(self) -> Load:
         """The requests under way, as they stand."""
-        waiting = [
-            place >= self._max_batch
-            for place, job in enumerate(self._runs)
-            if job.sequence.phase is Phase.WAITING
-        ]
-        return Load(len(self._runs) - len(waiting), sum(waiting), len(waiting) - sum(waiting))
+        waiting = sum(job.sequence.phase is Phase.WAITING for job in self._runs)
+        running = len(self._runs) - waiting
+        without_place = max(0, waiting - max(0, self._max_batch - running))
+        return Load(running, without_place, waiting - without_place)
 
     @contextlib.asynccontextmanager
     async def run(
@@ -143,7 +141,7 @@ class Engine:
             model = resources.enter_context(lender.use())
             self._claim(request.id, resources)
             reservation = resources.enter_context(self._reserve(model, request))
-            job = Job(Sequence(request, reservation), model)
+            job = Job(Sequence(request, reservation), model, is_background=ticket_id is None)
             self._loop.submit(job)
             stream = TokenStream(Timeline(time.time_ns()))
             run = self._runs[job] = _Run(stream, ticket_id, resources.pop_all())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import structlog
 
 from services.common.errors import Cancelled, DeadlinePassed, HalogenError, InternalError
-from services.engine.batcher import Share, plan
+from services.engine.batcher import Line, Share, plan
 from services.engine.ragged import Ragged
 from services.engine.sampling import choose
 from services.engine.sequence import Phase, Sequence
@@ -42,11 +41,28 @@ class StepModel(Protocol):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Job:
-    """A sequence with the model that computes it; `aborted` may be set by another thread at any time."""
+    """A sequence with the model that computes it.
+
+    Attributes:
+        is_background: Nobody waits for its answer.
+        aborted: May be set by another thread at any time.
+    """
 
     sequence: Sequence
     model: StepModel
+    is_background: bool = False
     aborted: bool = False
+
+    @property
+    def line(self) -> _LineKey:
+        return _LineKey(self.model, self.is_background)
+
+
+class _LineKey(NamedTuple):
+    """Jobs of one line wait for each other; lines take turns."""
+
+    model: StepModel
+    is_background: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +92,11 @@ class Stepper:
         self.tally = StepTally()
         self._chunk_tokens = chunk_tokens
         self._max_batch = max_batch
-        self._jobs: dict[Sequence, Job] = {}  # in order of arrival
+        self._jobs: dict[Sequence, Job] = {}  # in order of arrival, and so in every line
+        self._lines: dict[
+            _LineKey, dict[Sequence, None]
+        ] = {}  # none empty: an empty one would keep its model
+        self._steps = 0
 
     @property
     def is_idle(self) -> bool:
@@ -84,6 +104,7 @@ class Stepper:
 
     def add(self, job: Job) -> None:
         self._jobs[job.sequence] = job
+        self._lines.setdefault(job.line, {})[job.sequence] = None
 
     def step(self, now: float) -> Iterator[Update]:
         """Computes one step; a job's end and the update that tells it come together.
@@ -93,9 +114,8 @@ class Stepper:
         """
         try:
             yield from self._drop_unwanted(now)
-            shares = plan(self._jobs, chunk_tokens=self._chunk_tokens, max_batch=self._max_batch)
-            for model, group in _by_model(self._jobs, shares):
-                yield from self._compute(model, group)
+            for model, shares in self._by_model(self._plan()).items():
+                yield from self._compute(model, shares)
         except Exception:
             log.exception("stepper_failed")  # a fault outside any one model: nothing under way can be trusted
             yield from self.fail_all(InternalError("the engine failed; ask again", reason="STEP_FAILED"))
@@ -104,6 +124,21 @@ class Stepper:
         """Ends every job with `failure`."""
         for job in tuple(self._jobs.values()):
             yield self._end(job, failure)
+
+    def _plan(self) -> list[Share]:
+        self._steps += 1
+        return plan(
+            [Line(sequences, key.is_background) for key, sequences in self._lines.items()],
+            chunk_tokens=self._chunk_tokens,
+            max_batch=self._max_batch,
+            turn=self._steps,
+        )
+
+    def _by_model(self, shares: Iterable[Share]) -> dict[StepModel, list[Share]]:
+        groups: dict[StepModel, list[Share]] = {}
+        for share in shares:
+            groups.setdefault(self._jobs[share.sequence].model, []).append(share)
+        return groups
 
     def _drop_unwanted(self, now: float) -> Iterator[Update]:
         for job in tuple(self._jobs.values()):
@@ -151,18 +186,13 @@ class Stepper:
     def _let_go(self, job: Job) -> None:
         job.sequence.move(Phase.ENDED)
         del self._jobs[job.sequence]
+        line = self._lines[job.line]
+        del line[job.sequence]
+        if not line:
+            del self._lines[job.line]
 
 
 def _finish_reason(sequence: Sequence, token: int) -> FinishReason | None:
     if token in sequence.request.sampling.stop_token_ids:
         return FinishReason.STOP
     return FinishReason.LENGTH if sequence.generated == sequence.request.sampling.max_tokens else None
-
-
-def _by_model(jobs: dict[Sequence, Job], shares: Iterable[Share]) -> Iterator[tuple[StepModel, list[Share]]]:
-    def key(share: Share) -> int:
-        return id(jobs[share.sequence].model)
-
-    for _, group in itertools.groupby(sorted(shares, key=key), key):
-        members = list(group)
-        yield jobs[members[0].sequence].model, members

@@ -25,7 +25,7 @@ from services.common.errors import HalogenError
 from services.common.ids import RequestId
 from services.common.telemetry.logs import configure_logs
 from services.engine.arena import Arena
-from services.engine.batcher import plan
+from services.engine.batcher import Line, plan
 from services.engine.host import usable_cores
 from services.engine.kernels.choice import choose_kernels
 from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
@@ -81,7 +81,7 @@ def decode(model: ModelOnArena, arena: Arena, prompt: Ordered[int], tokens: int)
     with arena.pool.reserve(model.block_bytes, request.worst_case_blocks) as reservation:
         sequence = Sequence(request, reservation)
         while sequence.generated < tokens:
-            share = plan([sequence], chunk_tokens=_CHUNK_TOKENS, max_batch=1)[0]
+            share = plan([Line([sequence])], chunk_tokens=_CHUNK_TOKENS, max_batch=1)[0]
             sequence.cover(share.tokens)
             rows = model.forward(Ragged.of([share]))
             if sequence.advance(share.tokens):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from services.common.checkpoint.manifest import Manifest
 from services.engine.arena import Arena
-from services.engine.batcher import plan
+from services.engine.batcher import Line, plan
 from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
 from services.engine.model.weights import DTypeChoice
@@ -88,7 +88,7 @@ class Decoding:
         sequences = {self._sequence(p, new): (given, Answer()) for p, given in asked}
         live = list(sequences)
         while live:
-            shares = plan(live, chunk_tokens=chunk_tokens, max_batch=len(live))
+            shares = plan([Line(live)], chunk_tokens=chunk_tokens, max_batch=len(live))
             for share in shares:
                 share.sequence.cover(share.tokens)
             rows = iter(self.model.forward(Ragged.of(shares)))

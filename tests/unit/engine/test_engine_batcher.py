@@ -1,11 +1,13 @@
-"""Planning a step: decodes always, prompts in chunks and in order of arrival."""
+"""Planning a step: decodes always, prompts in chunks, models in equal parts, and in each by order of arrival."""
 
 from __future__ import annotations
+
+import collections
 
 import hypothesis.strategies as st
 from hypothesis import given
 
-from services.engine.batcher import plan
+from services.engine.batcher import BACKGROUND_TOKENS, Line, Share, deal, plan
 from services.engine.block_pool import BlockPool
 from services.engine.sequence import Phase, Sequence
 from tests.unit.engine.fakes import BLOCK_BYTES, request
@@ -20,18 +22,30 @@ def sequence(prompt_tokens: int, computed: int = 0) -> Sequence:
     return made
 
 
+def decodes(count: int) -> list[Sequence]:
+    return [sequence(5, computed=5) for _ in range(count)]
+
+
+def prompts(count: int, tokens: int = 100) -> list[Sequence]:
+    return [sequence(tokens) for _ in range(count)]
+
+
+def of(line: Line, shares: list[Share]) -> list[int]:
+    """What the line's sequences get."""
+    return [share.tokens for share in shares if share.sequence in line.sequences]
+
+
 def test_every_decode_is_in_every_step() -> None:
     """A waiting prompt fills the chunk; decodes come on top of it."""
-    decodes = [sequence(5, computed=5) for _ in range(3)]
-    long = sequence(1500)
-    shares = plan([long, *decodes], chunk_tokens=512, max_batch=8)
-    assert [(long, 512), *((d, 1) for d in decodes)] == shares
+    running, long = decodes(3), sequence(1500)
+    shares = plan([Line([*running, long])], chunk_tokens=512, max_batch=8)
+    assert [*((each, 1) for each in running), (long, 512)] == shares
 
 
 def test_prompts_share_a_chunk_in_order_of_arrival() -> None:
     """The first prompt's rest, then what fits of the second, then nothing of the third."""
     first, second, third = sequence(600, computed=512), sequence(500), sequence(10)
-    shares = plan([first, second, third], chunk_tokens=512, max_batch=8)
+    shares = plan([Line([first, second, third])], chunk_tokens=512, max_batch=8)
     assert [(first, 88), (second, 424)] == shares
 
 
@@ -39,25 +53,97 @@ def test_a_1500_token_prompt_takes_three_steps() -> None:
     """So a running stream meets at most three long steps, each of one chunk."""
     long, counts = sequence(1500), []
     while long.phase is not Phase.DECODE:
-        ((_, count),) = plan([long], chunk_tokens=512, max_batch=8)
+        ((_, count),) = plan([Line([long])], chunk_tokens=512, max_batch=8)
         counts.append(count)
         long.advance(count)
     assert [512, 512, 476] == counts
 
 
+def test_a_thousand_prompts_for_one_model_hold_up_another_models_by_half_a_chunk_at_most() -> None:
+    """Of places and of the chunk's tokens each line gets its part, and the busy one all that is left over.
+
+    Fault injection: turns red when plan puts all lines into one.
+    """
+    busy, calm = Line(prompts(1000)), Line(prompts(1, tokens=300))
+    shares = plan([busy, calm], chunk_tokens=512, max_batch=4)
+    assert [256] == of(calm, shares)
+    assert [100, 100, 56] == of(busy, shares)
+    few = Line(prompts(1, tokens=12))
+    assert ([12], [100] * 3) == tuple(
+        of(line, plan([busy, few], chunk_tokens=512, max_batch=4)) for line in (few, busy)
+    )
+
+
+def test_whoever_has_begun_keeps_its_place() -> None:
+    """A new line gets the places that become free, up to its part; no running stream stands still for it."""
+    old, new = Line([*decodes(6), *prompts(4)]), Line(prompts(9))
+    shares = plan([old, new], chunk_tokens=512, max_batch=6)
+    assert ([1] * 6, []) == (of(old, shares), of(new, shares))
+    shares = plan([old, new], chunk_tokens=1200, max_batch=8)
+    assert ([1] * 6, [100] * 2) == (of(old, shares), of(new, shares))
+    shares = plan([old, new], chunk_tokens=1200, max_batch=14)
+    assert ([1] * 6 + [100], [100] * 7) == (of(old, shares), of(new, shares))
+
+
+def test_what_nobody_waits_for_goes_in_slices_beside_what_somebody_waits_for() -> None:
+    """A warm-up's prompt is cut into slices while a live model has work, and into whole chunks when none has.
+
+    Fault injection: turns red when plan does not slice.
+    """
+    live, warming = Line(decodes(2)), Line(prompts(2, tokens=600), is_background=True)
+    beside = plan([live, warming], chunk_tokens=512, max_batch=8)
+    assert ([1, 1], [BACKGROUND_TOKENS]) == (of(live, beside), of(warming, beside))
+    assert [512] == of(warming, plan([warming], chunk_tokens=512, max_batch=8))
+
+
+def test_a_place_that_two_lines_want_goes_to_one_after_the_other() -> None:
+    """With one place, or one token, in all, ten steps serve each of two lines five times."""
+    lines = [Line(prompts(2)), Line(prompts(2))]
+    served = collections.Counter[int]()
+    for turn in range(10):
+        (share,) = plan(lines, chunk_tokens=1, max_batch=1, turn=turn)
+        served[next(i for i, line in enumerate(lines) if share.sequence in line.sequences)] += 1
+    assert {0: 5, 1: 5} == served
+
+
+@given(st.integers(0, 60), st.lists(st.integers(0, 30), max_size=6), st.integers(0, 9))
+def test_parts_are_equal_as_far_as_they_are_wanted(total: int, wanted: list[int], turn: int) -> None:
+    """All is dealt that is wanted, and nobody who wants more has less, by over one, than anybody else."""
+    given_ = deal(total, wanted, turn)
+    assert min(total, sum(wanted)) == sum(given_)
+    assert all(0 <= got <= want for got, want in zip(given_, wanted, strict=True))
+    hungry = [got for got, want in zip(given_, wanted, strict=True) if got < want]
+    assert not hungry or max(given_) <= min(hungry) + 1
+
+
+Lengths = list[tuple[int, int]]
+
+
 @given(
-    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 300)), max_size=12),
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 300), st.integers(0, 300)), min_size=1, max_size=6), max_size=3
+    ),
     st.integers(1, 128),
     st.integers(1, 8),
+    st.integers(0, 9),
 )
-def test_no_plan_exceeds_its_bounds_or_starves_the_first(
-    lengths: list[tuple[int, int]], chunk_tokens: int, max_batch: int
+def test_no_plan_exceeds_its_bounds_or_leaves_any_of_it_to_nobody(
+    lengths: list[Lengths], chunk_tokens: int, max_batch: int, turn: int
 ) -> None:
-    """Bounds hold, nothing empty is planned, and whoever came first always gets something."""
-    sequences = [sequence(length, min(done, length)) for length, done in lengths]
-    shares = plan(sequences, chunk_tokens=chunk_tokens, max_batch=max_batch)
-    prompts = [share for share in shares if share.sequence.phase is not Phase.DECODE]
-    assert sum(share.tokens for share in prompts) <= chunk_tokens
-    assert len(shares) <= max_batch
+    """Bounds hold, nothing empty is planned, decodes come, and no prompt waits while there is room for it."""
+    left, lines = max_batch, list[Line]()
+    for line in lengths:
+        begun = min(left, len(line))
+        left -= begun
+        computed = [min(length, done) if i < begun else 0 for i, (length, done) in enumerate(line)]
+        made = [sequence(length, done) for (length, _), done in zip(line, computed, strict=True)]
+        lines.append(Line(sorted(made, key=lambda each: each.phase is Phase.WAITING)))
+    shares = plan(lines, chunk_tokens=chunk_tokens, max_batch=max_batch, turn=turn)
+    prompted = sum(share.tokens for share in shares if share.sequence.phase is not Phase.DECODE)
+    everyone = [each for line in lines for each in line.sequences]
+    planned = {share.sequence for share in shares}
+    assert prompted <= chunk_tokens
+    assert len(planned) == len(shares) <= max_batch
     assert all(1 <= share.tokens <= share.sequence.length - share.sequence.computed for share in shares)
-    assert not sequences or sequences[0] is shares[0].sequence
+    assert all(each in planned for each in everyone if each.phase is Phase.DECODE)
+    assert chunk_tokens == prompted or len(shares) == max_batch or planned == set(everyone)

@@ -164,6 +164,22 @@ def test_a_1500_token_prompt_delays_a_running_stream_by_one_chunk_per_step() -> 
     assert [FinishReason.LENGTH] == outcomes(per_step[2], long)
 
 
+def test_two_models_take_turns_and_one_that_has_nothing_left_is_let_go() -> None:
+    """Many prompts for one model do not put off the first token of another's; no model is kept after its last job.
+
+    Fault injection: turns red when Stepper._let_go keeps empty lines.
+    """
+    busy, calm, steps = CountingModel(), CountingModel(), stepper(chunk_tokens=32)
+    for i in range(20):
+        steps.add(job(request(f"busy-{i}", prompt=[1] * 30, max_tokens=1), busy))
+    late = job(request("calm", prompt=[1] * 16, max_tokens=1), calm)
+    steps.add(late)
+    assert [2] == tokens(list(steps.step(0.0)), late)
+    assert 16 == len(busy.steps[0].token_ids)
+    run_to_end(steps)
+    assert {} == steps._lines
+
+
 Asked = tuple[int, int, int | None, float]  # prompt, max_tokens, step of abort, deadline
 
 
