@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import grpc
 
@@ -16,6 +16,7 @@ from services.common.rpc.client import connect
 from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
+_COMMON: Final = ("model", "cohort", "who", "why", "expected_revision")
 
 
 class Order(NamedTuple):
@@ -27,6 +28,17 @@ class Order(NamedTuple):
     who: str
     why: str
     expected_revision: int | None = None
+    min_ready: int | None = None
+    timeout_ms: int | None = None
+
+    def fields(self, *names: str) -> dict[str, Any]:
+        """Those of a request; what is not said is left out."""
+        told = self._asdict()
+        return {name: told[name] for name in (*names, *_COMMON) if told[name] is not None}
+
+    @property
+    def strategy(self) -> pb.Strategy:
+        return pb.Strategy(min_ready=self.min_ready, timeout_ms=self.timeout_ms)
 
 
 class ControlClient:
@@ -76,18 +88,46 @@ class ControlClient:
 
     async def publish(self, order: Order) -> int:
         """The model's new revision."""
-        request = pb.PublishModelRequest(**order._asdict())
+        request = pb.PublishModelRequest(**order.fields("artifact_id"), strategy=order.strategy)
         with _our_errors():
             response = await self._stub.PublishModel(request)
         return response.revision
 
     async def unpublish(self, order: Order) -> int:
         """The model's new revision; the order names no artifact."""
-        fields = order._asdict()
-        del fields["artifact_id"]
         with _our_errors():
-            response = await self._stub.UnpublishModel(pb.UnpublishModelRequest(**fields))
+            response = await self._stub.UnpublishModel(pb.UnpublishModelRequest(**order.fields()))
         return response.revision
+
+    async def roll_back(self, order: Order, to_revision: int | None) -> pb.RollbackModelResponse:
+        """The model's new revision and what it names; None takes the last that served with another artifact."""
+        request = pb.RollbackModelRequest(**order.fields(), strategy=order.strategy, to_revision=to_revision)
+        with _our_errors():
+            response: pb.RollbackModelResponse = await self._stub.RollbackModel(request)
+        return response
+
+    async def abort(self, order: Order) -> int:
+        """The model's new revision, which names what is served now."""
+        with _our_errors():
+            response = await self._stub.AbortPublish(pb.AbortPublishRequest(**order.fields()))
+        return response.revision
+
+    async def history(self, request: pb.ListHistoryRequest, timeout_s: float) -> list[pb.HistoryEntry]:
+        """Newest first."""
+        with _our_errors():
+            response = await self._stub.ListHistory(request, timeout=timeout_s)
+        return list(response.entries)
+
+    async def watch_publish(self, model: str, revision: int) -> AsyncGenerator[pb.PublishOutcome, None]:
+        """How one publish stands, at once and after every change; ends with its end."""
+        with _our_errors():
+            request = pb.WatchPublishRequest(model=model, revision=revision)
+            call = self._stub.WatchPublish(request, wait_for_ready=True)
+            try:
+                async for response in call:
+                    yield response.outcome
+            finally:
+                call.cancel()
 
     async def qualify(self, request: pb.QualifyArtifactRequest) -> pb.Qualification:
         """What is on record then."""

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from services.cli import (
+    abort_command,
     artifact_commands,
     ask,
     asked_gateway,
@@ -17,12 +18,15 @@ from services.cli import (
     convert_command,
     demo,
     detached,
+    history_command,
     publish_commands,
     qualify,
+    rollback_command,
     run_state,
     sign_commands,
     up,
     verify,
+    watch_command,
 )
 from services.cli import status as status_command
 from services.cli.console import CommandError, err, out
@@ -184,6 +188,10 @@ def demo_command(
 
 app.command("publish")(publish_commands.publish)
 app.command("unpublish")(publish_commands.unpublish)
+app.command("rollback")(rollback_command.rollback)
+app.command("abort")(abort_command.abort)
+app.command("history")(history_command.history)
+app.command("watch")(watch_command.watch)
 
 
 @app.command("status")

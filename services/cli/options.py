@@ -42,6 +42,23 @@ WhyOption = Annotated[str, typer.Option("--why", help="For the audit record.")]
 ExpectedRevisionOption = Annotated[
     int | None, typer.Option("--expected-revision", help="Only over this revision of the model.")
 ]
+PublishedModelArgument = Annotated[str, typer.Argument(help="The name that clients use.")]
+MinReadyOption = Annotated[
+    int | None,
+    typer.Option("--min-ready", min=1, help="Engines that must be ready before it is served; 1 by default."),
+]
+TimeoutMsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--timeout-ms",
+        min=1,
+        max=86_400_000,
+        help="Milliseconds from when the first engine is ready until the publish has failed for want of others.",
+    ),
+]
+WaitServedOption = Annotated[
+    float, typer.Option("--wait", min=0, help="Seconds to wait until it is served; 0 does not wait.")
+]
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", help="Seconds until the request is given up.")
 ]

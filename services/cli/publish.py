@@ -17,6 +17,7 @@ from services.cli.id_prefix import ID_PREFIX_PATTERN, completed
 from services.cli.published import Published
 from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.checkpoint.signatures import UNTRUSTED
+from services.common.errors import NotFound
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
@@ -166,21 +167,37 @@ def _kept(status: pb.Status, order: Order) -> Published | None:
 
 
 async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> None:
-    """Returns once gateways serve that revision or a later one.
+    """Returns once that revision, or a later one of its cohort, is served.
 
     Raises:
-        CommandError: An engine cannot load it, or the time is over; the line says who is waited for.
+        CommandError: It has failed, another publish came before it, or the time is over; the line says who is waited
+            for.
     """
-    last: pb.Status | None = None
     try:
-        async with asyncio.timeout(timeout_s), contextlib.aclosing(control.watch()) as statuses:
-            async for last in statuses:
-                if wanted.is_served(last):
-                    return
-                if failure := wanted.failure(last):
-                    raise CommandError(failure)
+        async with asyncio.timeout(timeout_s):
+            await _until_applied(control, wanted)
+            await _until_active(control, wanted)
     except TimeoutError:
-        raise CommandError(wanted.lateness(last, timeout_s)) from None
+        raise CommandError(wanted.lateness(await control.status(STATUS_S), timeout_s)) from None
+
+
+async def _until_applied(control: ControlClient, wanted: Published) -> None:
+    outcomes = control.watch_publish(wanted.model, wanted.revision)
+    with contextlib.suppress(NotFound):  # a publish that stands may be older than the last that are kept
+        async with contextlib.aclosing(outcomes):
+            async for outcome in outcomes:
+                if failure := wanted.defeat(outcome):
+                    raise CommandError(failure)
+
+
+async def _until_active(control: ControlClient, wanted: Published) -> None:
+    """After a restart of the whole system what was applied before is yet to be loaded."""
+    async with contextlib.aclosing(control.watch()) as statuses:
+        async for status in statuses:
+            if wanted.is_served(status):
+                return
+            if failure := wanted.failure(status):
+                raise CommandError(failure)
 
 
 async def publish(

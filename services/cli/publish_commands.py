@@ -19,7 +19,11 @@ from services.cli.options import (
     ExpectedRevisionOption,
     HomeOption,
     JsonOption,
+    MinReadyOption,
     PublishedCohortOption,
+    PublishedModelArgument,
+    TimeoutMsOption,
+    WaitServedOption,
     WhoOption,
     WhyOption,
 )
@@ -27,7 +31,6 @@ from services.cli.published import Published
 from services.cli.traced import run_traced
 from services.common.checkpoint.artifact_store import ArtifactStore
 
-PublishedModelArgument = Annotated[str, typer.Argument(help="The name that clients will use.")]
 PublishedArtifactArgument = Annotated[
     str,
     typer.Argument(
@@ -43,9 +46,6 @@ OnceOption = Annotated[
     typer.Option(
         "--once", help="Give no new revision to what the cohort is to serve already, unless it failed."
     ),
-]
-WaitServedOption = Annotated[
-    float, typer.Option("--wait", min=0, help="Seconds to wait until it is served; 0 does not wait.")
 ]
 WaitUnloadedOption = Annotated[
     float, typer.Option("--wait", min=0, help="Seconds to wait until no engine holds it; 0 does not wait.")
@@ -66,6 +66,8 @@ def publish(
     expected_revision: ExpectedRevisionOption = None,
     reverify: ReverifyOption = False,
     once: OnceOption = False,
+    min_ready: MinReadyOption = None,
+    timeout_ms: TimeoutMsOption = None,
     wait: WaitServedOption = 300,
     store: StoreOption = None,
     address: AddressOption = None,
@@ -74,7 +76,7 @@ def publish(
 ) -> None:
     """Serve an artifact: copy it to the store unless it is there, have it verified, name it for a cohort."""
     chosen = publishing.choose(artifact)
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, min_ready, timeout_ms)
     gateway = asked_gateway.choose(address, home)
     work = publishing.publish(
         gateway.address,
@@ -106,7 +108,7 @@ def _tell(published: Published, *, is_served: bool, as_json: bool) -> None:
 
 
 def unpublish(
-    model: Annotated[str, typer.Argument(help="The name that clients use.")],
+    model: PublishedModelArgument,
     *,
     why: WhyOption,
     cohort: PublishedCohortOption = "stable",

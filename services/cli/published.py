@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.control_client import Order
+from services.cli.outcome_text import stage_name
 
 
 class Published(NamedTuple):
@@ -37,11 +38,31 @@ class Published(NamedTuple):
         active = types_pb2.GENERATION_STATE_ACTIVE
         return routed and any(one.state == active for one in self._generations(status, later=True))
 
+    def defeat(self, outcome: pb.PublishOutcome) -> str | None:
+        """Why it is not served and will not be; None while it may be, or is."""
+        if outcome.state == pb.PUBLISH_STATE_FAILED:
+            return self._failed(outcome.failure)
+        if outcome.state == pb.PUBLISH_STATE_SUPERSEDED:
+            return (
+                f"revision {self.revision} of {self.model}@{self.cohort} was SUPERSEDED by revision "
+                f"{outcome.superseded_by} before it was served; see: halogen history {self.model}"
+            )
+        return None
+
+    def _failed(self, failure: pb.Failure) -> str:
+        return (
+            f"revision {self.revision} of {self.model}@{self.cohort} has FAILED, and what was served before serves "
+            f"on: {failure.message} (stage {stage_name(failure.stage)}, {failure.reason})"
+        )
+
     def failure(self, status: pb.Status) -> str | None:
-        """What the engines say, once every engine that tried has failed; or a gateway, which all must be ready.
+        """That it has failed, or that every engine that tried has, or a gateway, which all must be ready.
 
         What a gateway failed at before this publish is no failure of it: the gateway tries again for each.
         """
+        standing = self._standing(status)
+        if standing is not None and standing.desired_state == pb.PUBLISH_STATE_FAILED:
+            return self._failed(standing.last_error)
         for process in status.processes:
             for failure in process.text_failures:
                 if self._is_of(failure):
@@ -70,7 +91,18 @@ class Published(NamedTuple):
             for failure in process.text_failures
             if failure.artifact_id == self.artifact_id
         ]
+        standing = self._standing(status)
+        if standing is not None and standing.waiting_for:
+            said.append(f"waiting for {', '.join(standing.waiting_for)}")
         return said[0] if said else "an engine or a gateway is still loading"
+
+    def _standing(self, status: pb.Status) -> pb.CohortStatus | None:
+        """The cohort, while this is its latest publish."""
+        wanted = (self.model, self.cohort, self.revision)
+        named = (
+            each for each in status.cohorts if (each.model, each.cohort, each.desired_revision) == wanted
+        )
+        return next(named, None)
 
     def _is_of(self, failure: pb.TextFailure) -> bool:
         named = (failure.model, failure.cohort, failure.artifact_id)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.json_format import MessageToDict
 from rich.table import Table
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.console import out
 from services.cli.control_client import ControlClient
+from services.cli.message_json import fields_of
+from services.cli.outcome_text import stage_name, state_name
 from services.cli.qualification_text import line
 
 _ANSWER_S: Final = 10.0
@@ -24,7 +25,7 @@ async def read(address: str) -> pb.Status:
 
 def show(status: pb.Status, *, as_json: bool) -> None:
     if as_json:
-        out.print(json.dumps(_as_json(status), indent=2), markup=False)
+        out.print(json.dumps(fields_of(status), indent=2), markup=False)
         return
     out.print(_models(status))
     out.print(_processes(status))
@@ -32,31 +33,27 @@ def show(status: pb.Status, *, as_json: bool) -> None:
         out.print(line(qualification), markup=False)
 
 
-def _as_json(status: pb.Status) -> dict[str, Any]:
-    fields: dict[str, Any] = _numbers(
-        MessageToDict(status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    )
-    return fields
-
-
-def _numbers(value: Any) -> Any:
-    """Revisions as numbers: proto3's JSON writes 64-bit integers as text."""
-    match value:
-        case dict():
-            return {k: int(v) if k.endswith(("revision", "term")) else _numbers(v) for k, v in value.items()}
-        case list():
-            return [_numbers(each) for each in value]
-    return value
-
-
 def _models(status: pb.Status) -> Table:
     table = _table("Models", "model", "cohort", "serving", "artifact", "desired", "by", "because")
     for cohort in status.cohorts:
         serving = _serving(cohort)
         artifact = (cohort.serving_artifact_id or cohort.desired_artifact_id)[:12]
-        desired = str(cohort.desired_revision)
+        desired = _desired(cohort)
         table.add_row(cohort.model, cohort.cohort, serving, artifact, desired, cohort.who, cohort.why)
     return table
+
+
+def _desired(cohort: pb.CohortStatus) -> str:
+    """The revision, and how it stands unless it is simply served."""
+    state = cohort.desired_state
+    lines = [str(cohort.desired_revision)]
+    if state not in {pb.PUBLISH_STATE_UNSPECIFIED, pb.PUBLISH_STATE_APPLIED}:
+        lines[0] += f" {state_name(state)}"
+    if cohort.HasField("last_error"):
+        lines.append(f"{stage_name(cohort.last_error.stage)}: {cohort.last_error.message}")
+    if cohort.waiting_for:
+        lines.append(f"waiting for {', '.join(cohort.waiting_for)}")
+    return "\n".join(lines)
 
 
 def _table(title: str, *columns: str) -> Table:

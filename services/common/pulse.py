@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
+from typing import Any
+
+from services.common.background import background
 
 
 class Pulse:
@@ -31,3 +35,21 @@ class Pulse:
                 await self._next.wait()
             seen = self._count
             yield
+
+
+async def merged(*beats: AsyncGenerator[Any, None]) -> AsyncGenerator[None, None]:
+    """Yields whenever any of `beats` does, which it closes at its end; several may come as one."""
+    news = asyncio.Event()
+    async with contextlib.AsyncExitStack() as scope:
+        for each in beats:
+            await scope.enter_async_context(background(_note(each, news)))
+        while True:
+            await news.wait()
+            news.clear()
+            yield
+
+
+async def _note(beats: AsyncGenerator[Any, None], news: asyncio.Event) -> None:
+    async with contextlib.aclosing(beats):
+        async for _ in beats:
+            news.set()

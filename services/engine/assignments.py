@@ -23,10 +23,11 @@ class Pair(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a record names; no artifact: nothing."""
+    """What a record names; no artifact: nothing. What has failed is wanted no more."""
 
     revision: Revision
     artifact_id: ArtifactId | None
+    has_failed: bool = False
 
 
 class ServedPairs(NamedTuple):
@@ -61,11 +62,11 @@ class Assignments:
 
     def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
         """Takes in the registry's records as they stand."""
-        for known, records in ((self._targets, targets), (self._serving, serving)):
-            for key, record in records.items():
-                pair = Pair(*keys.split_cohort_key(key))
-                if self._serves.include(pair):
-                    self._note(known, pair, Named(record.revision, record.artifact_id))
+        for key, target in targets.items():
+            has_failed = target.failure is not None
+            self._note(self._targets, key, Named(target.revision, target.artifact_id, has_failed))
+        for key, record in serving.items():
+            self._note(self._serving, key, Named(record.revision, record.artifact_id))
         self._trace_parents = {
             target.artifact_id: target.trace_parent for target in targets.values() if target.artifact_id
         }
@@ -73,9 +74,9 @@ class Assignments:
             self._leave_to_others(pair)
 
     def wanted(self) -> set[ArtifactId]:
-        """Targets, and what gateways still route to."""
-        every = (named.artifact_id for known in (self._targets, self._serving) for named in known.values())
-        return {artifact_id for artifact_id in every if artifact_id is not None}
+        """Targets that have not failed, and what gateways still route to."""
+        every = (named for known in (self._targets, self._serving) for named in known.values())
+        return {named.artifact_id for named in every if named.artifact_id and not named.has_failed}
 
     def trace_parent(self, artifact_id: ArtifactId) -> str:
         """The trace of the publish that a target with this artifact comes from; empty where none is known."""
@@ -91,12 +92,21 @@ class Assignments:
         return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)
 
     def replaced(self, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]) -> bool:
-        """Whether nobody asks for the artifact any more and every pair that did has its new target here, if any."""
+        """Whether nobody asks for the artifact any more and every pair that did has its new target here, if any.
+
+        In the place of a target that has failed stands what is served, if anything.
+        """
         if artifact_id in self.wanted():
             return False
         pairs = [pair for pair, revisions in self._revisions.items() if artifact_id in revisions]
-        successors = [self._targets[pair].artifact_id for pair in pairs if pair in self._targets]
+        successors = [self._successor(pair) for pair in pairs if pair in self._targets]
         return all(it is None or _is_active(generations.get(it)) for it in successors)
+
+    def _successor(self, pair: Pair) -> ArtifactId | None:
+        target, served = self._targets[pair], self._serving.get(pair)
+        if target.has_failed:
+            return served.artifact_id if served else None
+        return target.artifact_id
 
     def forget(self, artifact_id: ArtifactId) -> None:
         """Drops a retired artifact."""
@@ -130,8 +140,9 @@ class Assignments:
         for artifact_id in revisions.keys() & others:
             del revisions[artifact_id]
 
-    def _note(self, known: dict[Pair, Named], pair: Pair, named: Named) -> None:
-        if pair in known and named.revision < known[pair].revision:
+    def _note(self, known: dict[Pair, Named], key: str, named: Named) -> None:
+        pair = Pair(*keys.split_cohort_key(key))
+        if not self._serves.include(pair) or (pair in known and named.revision < known[pair].revision):
             return
         known[pair] = named
         if named.artifact_id is None:

@@ -182,6 +182,7 @@ class _Room:
         record = EngineRecord(
             **dataclasses.asdict(identity),
             runtime_build=self._build,
+            serves=self._config.serves,
             offer=OfferRecord(**self._offer._asdict()),
         )
 

@@ -9,9 +9,11 @@ from services.common.checkpoint.requirements import Requirements
 from services.common.checkpoint.signatures import ANYBODY, TrustedKeys
 from services.common.ids import ModelName, Revision
 from services.common.registry.store import Store
+from services.gateway.aborts import Aborts
 from services.gateway.artifacts import Artifacts, Verify
 from services.gateway.publications import Publications
 from services.gateway.qualifications import Qualifications
+from services.gateway.rollbacks import Rollbacks
 
 
 class Control(NamedTuple):
@@ -20,6 +22,8 @@ class Control(NamedTuple):
     artifacts: Artifacts
     publications: Publications
     qualifications: Qualifications
+    rollbacks: Rollbacks
+    aborts: Aborts
 
     @classmethod
     def on(
@@ -32,8 +36,11 @@ class Control(NamedTuple):
         trust: TrustedKeys = ANYBODY,
     ) -> Self:
         """Wires them; see `Artifacts` and `Publications` for the arguments."""
+        publications = Publications(store, known, check_plan, trust)
         return cls(
             artifacts=Artifacts(store, verify, check_plan, trust),
-            publications=Publications(store, known, check_plan, trust),
+            publications=publications,
             qualifications=Qualifications(store),
+            rollbacks=Rollbacks(store, publications),
+            aborts=Aborts(store, publications),
         )

@@ -6,8 +6,10 @@ from typing import Final
 
 from services.common.errors import InvalidRequest
 from services.common.ids import MODEL_NAME_PATTERN, Cohort, ModelName
+from services.common.registry.publish_records import Strategy
 
 MAX_WORDS: Final = 1_000  # characters of who and of why
+MAX_TIMEOUT_MS: Final = 86_400_000
 
 
 def checked_model_name(name: str) -> ModelName:
@@ -33,3 +35,12 @@ def check_words(who: str, why: str) -> None:
     for field, words in (("who", who), ("why", why)):
         if not words.strip() or len(words) > MAX_WORDS:
             raise InvalidRequest(f"{field} must say something, in at most {MAX_WORDS} characters")
+
+
+def checked_strategy(min_ready: int | None, timeout_ms: int | None) -> Strategy:
+    """Raises InvalidRequest for what is out of bounds; None is as the servers have it."""
+    if min_ready == 0:
+        raise InvalidRequest("min_ready is 0: at least 1 engine must be ready before anything is served")
+    if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidRequest(f"timeout_ms is {timeout_ms}: give 1 to {MAX_TIMEOUT_MS}")
+    return Strategy(min_ready=min_ready, timeout_ms=timeout_ms)

@@ -1,4 +1,4 @@
-"""The audit of publications, audit/, kept within bounds: which records go when one more comes, and where to."""
+"""The records of publications, audit/, intents/ and commits/, kept within bounds: which go when one more comes, and where to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from services.common.registry.store import Entry
 from services.gateway.artifact_audit import MAX_DROPPED
 
 MAX_RECORDS_OF_MODEL: Final = 1_000
+MAX_DROPPED_OF_KIND: Final = MAX_DROPPED // 3  # three kinds go in one transaction
 
 log = structlog.get_logger()
 
@@ -19,14 +20,14 @@ def outlived(present: Iterable[Entry]) -> tuple[Entry, ...]:
     """The records that go in the transaction that writes one more: the oldest of more than a model's last 1,000.
 
     Args:
-        present: All of one model, whose keys' order is that of the revisions.
+        present: All of one model and kind, whose keys' order is that of the revisions.
     """
     by_age = sorted(present)
     excess = max(0, len(by_age) + 1 - MAX_RECORDS_OF_MODEL)
-    return tuple(by_age[:excess][:MAX_DROPPED])
+    return tuple(by_age[:excess][:MAX_DROPPED_OF_KIND])
 
 
-def export(gone: Iterable[Entry]) -> None:
+def export(event: str, gone: Iterable[Entry]) -> None:
     """Leaves records that are in the registry no more to the log, as they were."""
     for entry in gone:
-        log.info("audit_exported", key=entry.key, record=entry.value.decode())
+        log.info(event, key=entry.key, record=entry.value.decode())

@@ -36,6 +36,7 @@ from services.gateway.control import Control
 from services.gateway.control_servicer import ControlServicer
 from services.gateway.engine_client import EngineClients
 from services.gateway.engine_offers import EngineOffers
+from services.gateway.history import History
 from services.gateway.leader import Leaders
 from services.gateway.loader_client import LoaderFiles
 from services.gateway.loaders import Loaders
@@ -160,6 +161,6 @@ async def _control(
             check_plan=EngineOffers(facts.engines.records).check,
             trust=config.trust,
         )
-        servicer = ControlServicer(control, views, config.process_id, files.describe)
+        servicer = ControlServicer(control, views, History(store, views), config.process_id, files.describe)
         control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)
         yield

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from services.common.background import background
-from services.common.ids import ArtifactId, ModelName, Revision
+from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
+from services.common.pulse import merged
 from services.common.registry import keys
+from services.common.registry.publish_progress import progress, state_of
+from services.common.registry.publish_records import PublishState
 from services.common.registry.records import (
     ArtifactRecord,
     EngineRecord,
@@ -35,6 +37,27 @@ class Status(NamedTuple):
     processes: tuple[tuple[str, ProcessRecord], ...]  # (role, record), by role and id
     artifacts: Mapping[tuple[ModelName, ArtifactId], ArtifactRecord]
     qualifications: tuple[Qualified, ...]  # by artifact and build
+
+    def state(self, key: str) -> PublishState:
+        """How the publish stands that a targets/ key names."""
+        return state_of(self.targets[key], self.serving.get(keys.serving(*keys.split_cohort_key(key))))
+
+    def waiting_for(self, key: str) -> tuple[ProcessId, ...]:
+        """Who is not ready for a targets/ key's artifact; nobody, where it has failed or names none."""
+        target, (model, cohort) = self.targets[key], keys.split_cohort_key(key)
+        if target.failure or target.artifact_id is None:
+            return ()
+        seen = progress(
+            model,
+            cohort,
+            target,
+            serving=self.serving.get(keys.serving(model, cohort)),
+            engines=[record for _, record in self.processes if isinstance(record, EngineRecord)],
+            gateways=[record for _, record in self.processes if isinstance(record, GatewayRecord)],
+        )
+        if self.state(key) is PublishState.APPLIED:  # who left since is not missed
+            return (*seen.laggards, *seen.textless)
+        return seen.waiting_for
 
 
 class StatusViews:
@@ -119,7 +142,6 @@ class StatusViews:
 
     async def changes(self) -> AsyncGenerator[Status, None]:
         """A reading at once, and another after every change, coalesced."""
-        changed = asyncio.Event()
         views: tuple[View[Any], ...] = (
             self._targets,
             self._serving,
@@ -127,18 +149,9 @@ class StatusViews:
             self._engines,
             *self._own,
         )
-        async with AsyncExitStack() as scope:
-            for view in views:
-                await scope.enter_async_context(background(_pump(view.changes(), changed)))
-            while True:
-                await changed.wait()
-                changed.clear()
+        async with contextlib.aclosing(merged(*(view.changes() for view in views))) as changes:
+            async for _ in changes:
                 yield self.read()
-
-
-async def _pump(changes: AsyncIterator[None], changed: asyncio.Event) -> None:
-    async for _ in changes:
-        changed.set()
 
 
 def _artifact_key(key: str) -> tuple[ModelName, ArtifactId]:

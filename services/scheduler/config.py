@@ -36,6 +36,12 @@ class SchedulerConfig(ProcessConfig):
     election_ttl_s: int = Field(
         5, ge=2, le=300, description="seconds after which a silent leader is replaced by another scheduler"
     )
+    commit_timeout_s: float = Field(
+        600.0,
+        gt=0,
+        description="seconds that a publish which some engines are ready for waits for as many as it asks for; then it "
+        "has FAILED",
+    )
     queue_requests: int = Field(1024, ge=0, description="most requests that may wait for a ticket")
     queue_prompt_tokens: int = Field(
         262_144, ge=0, description="most prompt tokens, over all requests, that may wait"

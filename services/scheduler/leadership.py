@@ -6,21 +6,21 @@ from services.common.registry.election import Election
 from services.common.registry.records import LeaderRecord, SchedulerRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
-from services.scheduler.serving_writer import ServingWriter
+from services.scheduler.rollout_writer import RolloutWriter
 from services.scheduler.ticket_desk import TicketDesk
 
 
 class Leadership:
-    """Grants tickets and moves cohorts on, while elected. On standby both are kept warm and do nothing.
+    """Grants tickets and ends publishes, while elected. On standby both are kept warm and do nothing.
 
     Args:
         desk: Grants.
-        writer: Moves cohorts on.
+        writer: Ends publishes.
         registration: Tells in which term this scheduler leads.
     """
 
     def __init__(
-        self, desk: TicketDesk, writer: ServingWriter, registration: Registration[SchedulerRecord]
+        self, desk: TicketDesk, writer: RolloutWriter, registration: Registration[SchedulerRecord]
     ) -> None:
         self._desk = desk
         self._writer = writer

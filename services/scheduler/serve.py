@@ -28,8 +28,9 @@ from services.scheduler.fleet import Fleet
 from services.scheduler.leadership import Leadership
 from services.scheduler.metrics import SchedulerMetrics, export_live
 from services.scheduler.occupancy_client import watch_occupancy
+from services.scheduler.rollout_writer import RolloutWriter
+from services.scheduler.rollout_writer import Views as RolloutViews
 from services.scheduler.servicer import SchedulerServicer
-from services.scheduler.serving_writer import ServingWriter
 from services.scheduler.ticket_desk import TicketDesk
 
 SERVICES: Final = ("halogen.v1.SchedulerService",)
@@ -59,9 +60,9 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
         registration = Registration(store, keys.scheduler(record.id), config.lease_ttl_s, record)
         await scope.enter_async_context(registration)
-        views = (targets, serving, gateways, records)
+        views = RolloutViews(targets, serving, records, gateways)
         await scope.enter_async_context(background(_report(engines, desk, server, views)))
-        writer = ServingWriter(store, targets=targets, serving=serving, engines=records, gateways=gateways)
+        writer = RolloutWriter(store, views, config.commit_timeout_s)
         leadership = Leadership(desk, writer, registration)
         await scope.enter_async_context(background(_seek(leadership, store, config, engines, views)))
         scope.callback(server.readiness.end)  # first of all; then it resigns, and its record is withdrawn

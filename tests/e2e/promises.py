@@ -90,6 +90,21 @@ PROMISES = {
         "test_a_converter_does_not_outlive_its_command",
         "test_a_loader_killed_at_any_point",
     ],
+    "5.4 publishes end in order": [
+        "test_publishes_one_after_another_are_applied_in_order",
+        "test_two_hundred_publishes_under_load",
+        "test_the_next_publish_of_a_cohort_ends_the_one_before",
+        "test_a_commit_is_one_transaction",
+    ],
+    "5.5 min_ready; return to the last commit": [
+        "test_with_two_that_must_be_ready",
+        "test_with_one_that_must_be_ready",
+        "test_what_was_switched_to_is_left_again",
+    ],
+    "5 rollback, abort, history": ["test_rollbacks", "test_history"],
+    "5.7 reported faults of publishing": [
+        f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
+    ],
 }
 
 

@@ -17,10 +17,23 @@ class ArtifactState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ARTIFACT_STATE_PENDING: _ClassVar[ArtifactState]
     ARTIFACT_STATE_READY: _ClassVar[ArtifactState]
     ARTIFACT_STATE_REJECTED: _ClassVar[ArtifactState]
+
+class PublishState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PUBLISH_STATE_UNSPECIFIED: _ClassVar[PublishState]
+    PUBLISH_STATE_PENDING: _ClassVar[PublishState]
+    PUBLISH_STATE_APPLIED: _ClassVar[PublishState]
+    PUBLISH_STATE_SUPERSEDED: _ClassVar[PublishState]
+    PUBLISH_STATE_FAILED: _ClassVar[PublishState]
 ARTIFACT_STATE_UNSPECIFIED: ArtifactState
 ARTIFACT_STATE_PENDING: ArtifactState
 ARTIFACT_STATE_READY: ArtifactState
 ARTIFACT_STATE_REJECTED: ArtifactState
+PUBLISH_STATE_UNSPECIFIED: PublishState
+PUBLISH_STATE_PENDING: PublishState
+PUBLISH_STATE_APPLIED: PublishState
+PUBLISH_STATE_SUPERSEDED: PublishState
+PUBLISH_STATE_FAILED: PublishState
 
 class CheckArtifactRequest(_message.Message):
     __slots__ = ("model", "manifest")
@@ -67,20 +80,30 @@ class RegisterArtifactResponse(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[ArtifactState, str]] = ..., reason: _Optional[str] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class PublishModelRequest(_message.Message):
-    __slots__ = ("model", "cohort", "artifact_id", "expected_revision", "who", "why")
+    __slots__ = ("model", "cohort", "artifact_id", "expected_revision", "who", "why", "strategy")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
     model: str
     cohort: str
     artifact_id: str
     expected_revision: int
     who: str
     why: str
-    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., expected_revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    strategy: Strategy
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., expected_revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
+
+class Strategy(_message.Message):
+    __slots__ = ("timeout_ms", "min_ready")
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_READY_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    min_ready: int
+    def __init__(self, timeout_ms: _Optional[int] = ..., min_ready: _Optional[int] = ...) -> None: ...
 
 class PublishModelResponse(_message.Message):
     __slots__ = ("revision",)
@@ -107,6 +130,128 @@ class UnpublishModelResponse(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     revision: int
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class RollbackModelRequest(_message.Message):
+    __slots__ = ("model", "cohort", "to_revision", "expected_revision", "who", "why", "strategy")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    TO_REVISION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    to_revision: int
+    expected_revision: int
+    who: str
+    why: str
+    strategy: Strategy
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., to_revision: _Optional[int] = ..., expected_revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
+
+class RollbackModelResponse(_message.Message):
+    __slots__ = ("revision", "artifact_id")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    artifact_id: str
+    def __init__(self, revision: _Optional[int] = ..., artifact_id: _Optional[str] = ...) -> None: ...
+
+class AbortPublishRequest(_message.Message):
+    __slots__ = ("model", "cohort", "expected_revision", "who", "why")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    expected_revision: int
+    who: str
+    why: str
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., expected_revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class AbortPublishResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("stage", "reason", "message")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    stage: _types_pb2.Stage
+    reason: str
+    message: str
+    def __init__(self, stage: _Optional[_Union[_types_pb2.Stage, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class PublishOutcome(_message.Message):
+    __slots__ = ("revision", "state", "failure", "superseded_by", "waiting_for")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDED_BY_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    state: PublishState
+    failure: Failure
+    superseded_by: int
+    waiting_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, revision: _Optional[int] = ..., state: _Optional[_Union[PublishState, str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., superseded_by: _Optional[int] = ..., waiting_for: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListHistoryRequest(_message.Message):
+    __slots__ = ("model", "cohort", "max_entries")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    max_entries: int
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., max_entries: _Optional[int] = ...) -> None: ...
+
+class ListHistoryResponse(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[HistoryEntry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ...) -> None: ...
+
+class HistoryEntry(_message.Message):
+    __slots__ = ("revision", "cohort", "artifact_id", "old_artifact_id", "who", "why", "time", "outcome", "end_time")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    OLD_ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    cohort: str
+    artifact_id: str
+    old_artifact_id: str
+    who: str
+    why: str
+    time: _timestamp_pb2.Timestamp
+    outcome: PublishOutcome
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, revision: _Optional[int] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., old_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[PublishOutcome, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class WatchPublishRequest(_message.Message):
+    __slots__ = ("model", "revision")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    revision: int
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class WatchPublishResponse(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: PublishOutcome
+    def __init__(self, outcome: _Optional[_Union[PublishOutcome, _Mapping]] = ...) -> None: ...
 
 class QualifyArtifactRequest(_message.Message):
     __slots__ = ("artifact_id", "build", "approved", "accuracy", "git_commit", "data_set", "who", "why")
@@ -155,7 +300,7 @@ class WatchStatusResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class CohortStatus(_message.Message):
-    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why")
+    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why", "desired_state", "waiting_for", "last_error")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     DESIRED_REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +309,9 @@ class CohortStatus(_message.Message):
     SERVING_ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_STATE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     model: str
     cohort: str
     desired_revision: int
@@ -172,7 +320,10 @@ class CohortStatus(_message.Message):
     serving_artifact_id: str
     who: str
     why: str
-    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    desired_state: PublishState
+    waiting_for: _containers.RepeatedScalarFieldContainer[str]
+    last_error: Failure
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., desired_state: _Optional[_Union[PublishState, str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class GenerationStatus(_message.Message):
     __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error")

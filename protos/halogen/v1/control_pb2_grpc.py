@@ -55,6 +55,26 @@ class ControlServiceStub:
                 request_serializer=halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.SerializeToString,
                 response_deserializer=halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.FromString,
                 _registered_method=True)
+        self.RollbackModel = channel.unary_unary(
+                '/halogen.v1.ControlService/RollbackModel',
+                request_serializer=halogen_dot_v1_dot_control__pb2.RollbackModelRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.RollbackModelResponse.FromString,
+                _registered_method=True)
+        self.AbortPublish = channel.unary_unary(
+                '/halogen.v1.ControlService/AbortPublish',
+                request_serializer=halogen_dot_v1_dot_control__pb2.AbortPublishRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.AbortPublishResponse.FromString,
+                _registered_method=True)
+        self.ListHistory = channel.unary_unary(
+                '/halogen.v1.ControlService/ListHistory',
+                request_serializer=halogen_dot_v1_dot_control__pb2.ListHistoryRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.ListHistoryResponse.FromString,
+                _registered_method=True)
+        self.WatchPublish = channel.unary_stream(
+                '/halogen.v1.ControlService/WatchPublish',
+                request_serializer=halogen_dot_v1_dot_control__pb2.WatchPublishRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.WatchPublishResponse.FromString,
+                _registered_method=True)
         self.QualifyArtifact = channel.unary_unary(
                 '/halogen.v1.ControlService/QualifyArtifact',
                 request_serializer=halogen_dot_v1_dot_control__pb2.QualifyArtifactRequest.SerializeToString,
@@ -105,6 +125,34 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RollbackModel(self, request, context):
+        """Serves again what was served before, under the model's next revision.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortPublish(self, request, context):
+        """Ends a publish that is not served yet: the model's next revision names what is served now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHistory(self, request, context):
+        """What was published of a model, newest first, and how each publish ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchPublish(self, request, context):
+        """How one publish stands, at once and after every change; ends with its end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def QualifyArtifact(self, request, context):
         """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic.
         """
@@ -148,6 +196,26 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.UnpublishModel,
                     request_deserializer=halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.FromString,
                     response_serializer=halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.SerializeToString,
+            ),
+            'RollbackModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackModel,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.RollbackModelRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.RollbackModelResponse.SerializeToString,
+            ),
+            'AbortPublish': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortPublish,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.AbortPublishRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.AbortPublishResponse.SerializeToString,
+            ),
+            'ListHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHistory,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.ListHistoryRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.ListHistoryResponse.SerializeToString,
+            ),
+            'WatchPublish': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPublish,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.WatchPublishRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.WatchPublishResponse.SerializeToString,
             ),
             'QualifyArtifact': grpc.unary_unary_rpc_method_handler(
                     servicer.QualifyArtifact,
@@ -274,6 +342,114 @@ class ControlService:
             '/halogen.v1.ControlService/UnpublishModel',
             halogen_dot_v1_dot_control__pb2.UnpublishModelRequest.SerializeToString,
             halogen_dot_v1_dot_control__pb2.UnpublishModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/halogen.v1.ControlService/RollbackModel',
+            halogen_dot_v1_dot_control__pb2.RollbackModelRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.RollbackModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortPublish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/halogen.v1.ControlService/AbortPublish',
+            halogen_dot_v1_dot_control__pb2.AbortPublishRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.AbortPublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/halogen.v1.ControlService/ListHistory',
+            halogen_dot_v1_dot_control__pb2.ListHistoryRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.ListHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPublish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/halogen.v1.ControlService/WatchPublish',
+            halogen_dot_v1_dot_control__pb2.WatchPublishRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.WatchPublishResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,14 @@ class ControlServiceStub:
     """Names the artifact that a cohort shall serve, under the model's next revision."""
     UnpublishModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.UnpublishModelRequest, _control_pb2.UnpublishModelResponse]
     """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
+    RollbackModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.RollbackModelRequest, _control_pb2.RollbackModelResponse]
+    """Serves again what was served before, under the model's next revision."""
+    AbortPublish: _grpc.UnaryUnaryMultiCallable[_control_pb2.AbortPublishRequest, _control_pb2.AbortPublishResponse]
+    """Ends a publish that is not served yet: the model's next revision names what is served now."""
+    ListHistory: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListHistoryRequest, _control_pb2.ListHistoryResponse]
+    """What was published of a model, newest first, and how each publish ended."""
+    WatchPublish: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchPublishRequest, _control_pb2.WatchPublishResponse]
+    """How one publish stands, at once and after every change; ends with its end."""
     QualifyArtifact: _grpc.UnaryUnaryMultiCallable[_control_pb2.QualifyArtifactRequest, _control_pb2.QualifyArtifactResponse]
     """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]
@@ -65,6 +73,14 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Names the artifact that a cohort shall serve, under the model's next revision."""
     UnpublishModel: _aio.UnaryUnaryMultiCallable[_control_pb2.UnpublishModelRequest, _control_pb2.UnpublishModelResponse]  # type: ignore[assignment]
     """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
+    RollbackModel: _aio.UnaryUnaryMultiCallable[_control_pb2.RollbackModelRequest, _control_pb2.RollbackModelResponse]  # type: ignore[assignment]
+    """Serves again what was served before, under the model's next revision."""
+    AbortPublish: _aio.UnaryUnaryMultiCallable[_control_pb2.AbortPublishRequest, _control_pb2.AbortPublishResponse]  # type: ignore[assignment]
+    """Ends a publish that is not served yet: the model's next revision names what is served now."""
+    ListHistory: _aio.UnaryUnaryMultiCallable[_control_pb2.ListHistoryRequest, _control_pb2.ListHistoryResponse]  # type: ignore[assignment]
+    """What was published of a model, newest first, and how each publish ended."""
+    WatchPublish: _aio.UnaryStreamMultiCallable[_control_pb2.WatchPublishRequest, _control_pb2.WatchPublishResponse]  # type: ignore[assignment]
+    """How one publish stands, at once and after every change; ends with its end."""
     QualifyArtifact: _aio.UnaryUnaryMultiCallable[_control_pb2.QualifyArtifactRequest, _control_pb2.QualifyArtifactResponse]  # type: ignore[assignment]
     """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]  # type: ignore[assignment]
@@ -108,6 +124,38 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.UnpublishModelResponse, _abc.Awaitable[_control_pb2.UnpublishModelResponse]]:
         """Says that a cohort shall serve nothing, under the model's next revision. Running requests finish."""
+
+    @_abc_1.abstractmethod
+    def RollbackModel(
+        self,
+        request: _control_pb2.RollbackModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.RollbackModelResponse, _abc.Awaitable[_control_pb2.RollbackModelResponse]]:
+        """Serves again what was served before, under the model's next revision."""
+
+    @_abc_1.abstractmethod
+    def AbortPublish(
+        self,
+        request: _control_pb2.AbortPublishRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AbortPublishResponse, _abc.Awaitable[_control_pb2.AbortPublishResponse]]:
+        """Ends a publish that is not served yet: the model's next revision names what is served now."""
+
+    @_abc_1.abstractmethod
+    def ListHistory(
+        self,
+        request: _control_pb2.ListHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListHistoryResponse, _abc.Awaitable[_control_pb2.ListHistoryResponse]]:
+        """What was published of a model, newest first, and how each publish ended."""
+
+    @_abc_1.abstractmethod
+    def WatchPublish(
+        self,
+        request: _control_pb2.WatchPublishRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.WatchPublishResponse], _abc.AsyncIterator[_control_pb2.WatchPublishResponse]]:
+        """How one publish stands, at once and after every change; ends with its end."""
 
     @_abc_1.abstractmethod
     def QualifyArtifact(

@@ -17,6 +17,20 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
     FINISH_REASON_ABORTED: _ClassVar[FinishReason]
 
+class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STAGE_UNSPECIFIED: _ClassVar[Stage]
+    STAGE_FETCH: _ClassVar[Stage]
+    STAGE_DIGEST: _ClassVar[Stage]
+    STAGE_GRAPH: _ClassVar[Stage]
+    STAGE_GUARD: _ClassVar[Stage]
+    STAGE_ALLOCATION: _ClassVar[Stage]
+    STAGE_WARM_UP: _ClassVar[Stage]
+    STAGE_SWAP: _ClassVar[Stage]
+    STAGE_COMMIT: _ClassVar[Stage]
+    STAGE_PUSH: _ClassVar[Stage]
+    STAGE_TEXT: _ClassVar[Stage]
+
 class GenerationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     GENERATION_STATE_UNSPECIFIED: _ClassVar[GenerationState]
@@ -31,6 +45,17 @@ FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_ABORTED: FinishReason
+STAGE_UNSPECIFIED: Stage
+STAGE_FETCH: Stage
+STAGE_DIGEST: Stage
+STAGE_GRAPH: Stage
+STAGE_GUARD: Stage
+STAGE_ALLOCATION: Stage
+STAGE_WARM_UP: Stage
+STAGE_SWAP: Stage
+STAGE_COMMIT: Stage
+STAGE_PUSH: Stage
+STAGE_TEXT: Stage
 GENERATION_STATE_UNSPECIFIED: GenerationState
 GENERATION_STATE_FETCHING: GenerationState
 GENERATION_STATE_WARMING: GenerationState

@@ -11,6 +11,8 @@ QUALIFICATIONS: Final = "qualifications/"
 REVISIONS: Final = "revisions/"
 TARGETS: Final = "targets/"
 SERVING: Final = "serving/"
+INTENTS: Final = "intents/"
+COMMITS: Final = "commits/"
 AUDIT: Final = "audit/"
 ARTIFACT_AUDIT: Final = "artifact-audit/"
 ENGINES: Final = "engines/"
@@ -60,6 +62,30 @@ def audits(model: ModelName) -> str:
 
 def audit(model: ModelName, revision: Revision) -> str:
     return f"{audits(model)}{revision:020d}"  # padded, so that text order is number order
+
+
+def intents(model: ModelName) -> str:
+    """The prefix of all that are of one model."""
+    return f"{INTENTS}{model}/"
+
+
+def intent(model: ModelName, revision: Revision) -> str:
+    return f"{intents(model)}{revision:020d}"
+
+
+def commits(model: ModelName) -> str:
+    """The prefix of all that are of one model."""
+    return f"{COMMITS}{model}/"
+
+
+def commit(model: ModelName, revision: Revision) -> str:
+    return f"{commits(model)}{revision:020d}"
+
+
+def split_revision_key(key: str) -> tuple[ModelName, Revision]:
+    """The model and the revision of an audit/, intents/ or commits/ key."""
+    _, model, revision = key.split("/")
+    return ModelName(model), Revision(int(revision))
 
 
 def artifact_audit(model: ModelName, artifact_id: ArtifactId, number: int) -> str:

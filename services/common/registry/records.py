@@ -1,27 +1,13 @@
-"""The registry's values: frozen records, canonical JSON on the wire. Unknown fields of newer writers are kept out."""
+"""The registry's values, but for those of a publish's way (`publish_records`)."""
 
 from __future__ import annotations
 
 import enum
-from typing import Any, Self
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any
 
 from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
-
-
-class Record(BaseModel):
-    """A value in the registry."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    def encode(self) -> bytes:
-        return self.model_dump_json().encode()
-
-    @classmethod
-    def decode(cls, value: bytes) -> Self:
-        """Raises pydantic.ValidationError, a ValueError, when `value` is not such a record."""
-        return cls.model_validate_json(value)
+from services.common.registry.publish_records import Failure, Strategy
+from services.common.registry.record import Record
 
 
 class ArtifactState(enum.StrEnum):
@@ -115,25 +101,29 @@ class LastRevision(Record):
 class Target(Record):
     """targets/{model}/{cohort}: what the cohort shall serve; no artifact says that it shall serve nothing.
 
-    trace_parent (W3C trace context) is the publish's; those who act on the target go on with its trace.
+    trace_parent (W3C trace context) is the publish's; those who act on the target go on with its trace. failure is
+    said once, by the leading scheduler, and stands: engines then go back to what is served, until a newer revision.
     """
 
     revision: Revision
     artifact_id: ArtifactId | None
     who: str
     why: str
+    strategy: Strategy = Strategy()
     trace_parent: str = ""
+    failure: Failure | None = None
 
 
 class Serving(Record):
     """serving/{model}/{cohort}: what gateways use, written once engines and gateways are ready for it.
 
-    No artifact says that the cohort was unpublished: the record stays, so that nobody takes an absent one for the
+    ready are the engines that had it ACTIVE then, to tell later whose absence is missed. No artifact says that the cohort was unpublished: the record stays, so that nobody takes an absent one for the
     wish to unload, nor a late writer an older revision for news.
     """
 
     revision: Revision
     artifact_id: ArtifactId | None
+    ready: tuple[ProcessId, ...] = ()
 
 
 class AuditRecord(Record):
@@ -190,9 +180,10 @@ class OfferRecord(Record):
 
 
 class EngineRecord(ProcessRecord):
-    """engines/{id}."""
+    """engines/{id}; serves are the models and model@cohort pairs that it is for, all when empty."""
 
     runtime_build: str
+    serves: tuple[str, ...] = ()
     offer: OfferRecord | None = None
     generations: tuple[GenerationRecord, ...] = ()
 

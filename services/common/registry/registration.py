@@ -12,7 +12,7 @@ import structlog
 from services.common.background import background
 from services.common.backoff import Backoff
 from services.common.errors import HalogenError, Unavailable
-from services.common.registry.records import Record
+from services.common.registry.record import Record
 from services.common.registry.store import Lease, Store
 
 R = TypeVar("R", bound=Record)

@@ -11,7 +11,7 @@ import structlog
 
 from services.common.background import background
 from services.common.pulse import Pulse
-from services.common.registry.records import Record
+from services.common.registry.record import Record
 from services.common.registry.store import Changes, Snapshot, Store
 
 R = TypeVar("R", bound=Record)

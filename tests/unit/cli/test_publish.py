@@ -23,6 +23,8 @@ WANTED = Published("m", "stable", "a" * 64, 2)
 ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
 FAILED = types_pb2.GENERATION_STATE_FAILED
 WARMING = types_pb2.GENERATION_STATE_WARMING
+BEGINNING = "revision 2 of m@stable"
+FAILURE = pb.Failure(stage=types_pb2.STAGE_GRAPH, reason="GRAPH_MISMATCH", message="another model")
 
 
 def status(serving: int, *generations: tuple[int, types_pb2.GenerationState]) -> pb.Status:
@@ -95,6 +97,45 @@ def test_what_a_gateway_failed_at_otherwise_is_no_failure_of_this_publish(other:
     Fault injection: turns red when `_is_of` compares the artifact's id alone.
     """
     assert WANTED.failure(failing(**WANTED._asdict() | other)) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (pb.PublishOutcome(state=pb.PUBLISH_STATE_PENDING), None),
+        (pb.PublishOutcome(state=pb.PUBLISH_STATE_APPLIED), None),
+        (
+            pb.PublishOutcome(state=pb.PUBLISH_STATE_SUPERSEDED, superseded_by=3),
+            f"{BEGINNING} was SUPERSEDED by revision 3 before it was served; see: halogen history m",
+        ),
+        (
+            pb.PublishOutcome(state=pb.PUBLISH_STATE_FAILED, failure=FAILURE),
+            f"{BEGINNING} has FAILED, and what was served before serves on: another model (stage GRAPH, GRAPH_MISMATCH)",
+        ),
+    ],
+    ids=["pending", "applied", "superseded", "failed"],
+)
+def test_how_it_ended_is_said(outcome: pb.PublishOutcome, expected: str | None) -> None:
+    """What came before it, or the stage and the reason; nothing while it is well."""
+    assert expected == WANTED.defeat(outcome)
+
+
+def test_what_the_leader_gave_up_has_failed() -> None:
+    """Engines have let it go by then. Turns red when: `failure` asks engines and gateways only."""
+    seen = status(1)
+    seen.cohorts[0].desired_state = pb.PUBLISH_STATE_FAILED
+    seen.cohorts[0].last_error.CopyFrom(FAILURE)
+    assert "(stage GRAPH, GRAPH_MISMATCH)" in str(WANTED.failure(seen))
+    assert WANTED._replace(revision=1).failure(seen) is None
+
+
+def test_who_is_waited_for_is_named_when_the_time_is_over() -> None:
+    """Where no engine says more."""
+    seen = status(1)
+    seen.cohorts[0].waiting_for[:] = ["engine-2", "gateway-1"]
+    for role in ("gateway", "loader", "scheduler", "engine"):
+        seen.processes.add(role=role)
+    assert "after 5 s: waiting for engine-2, gateway-1; look at" in WANTED.lateness(seen, 5)
 
 
 def test_who_is_missing_is_named() -> None:

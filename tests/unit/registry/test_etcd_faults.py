@@ -240,10 +240,13 @@ async def test_a_doubted_commit_that_was_overwritten_is_ambiguous(
                 await store.commit([Unchanged("w/end", 0)], [Put("w/end", b"ours")])
 
 
-async def test_a_watch_cut_off_resumes_where_it_stopped(
+async def test_r_c6_a_watch_cut_off_resumes_where_it_stopped(
     own_etcd: EtcdServer, stores: Stores, relay: OpenRelay
 ) -> None:
-    """Changes made during a cut come after it, from the history: no second snapshot."""
+    """Changes made during a cut come after it, from the history: no second snapshot.
+
+    Fault injection: turns red when EtcdStore.watch begins again at the store's revision, not after its last event.
+    """
     direct, follower = stores.open(own_etcd.endpoint), Follower()
     async with relay(own_etcd.endpoint) as cable, background(follower.follow(stores.open(cable.endpoint))):
         await follower.synced.wait()

@@ -16,7 +16,15 @@ from services.common.ids import (
     Revision,
     TicketId,
 )
-from services.common.registry.records import EngineRecord, GenerationRecord, GenerationState
+from services.common.registry import keys
+from services.common.registry.records import (
+    EngineRecord,
+    GatewayRecord,
+    GenerationRecord,
+    GenerationState,
+    Serving,
+    Target,
+)
 from services.scheduler.admission import Admission, Limits
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.engine_instance import EngineInstance
@@ -29,8 +37,29 @@ BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.8
 ARTIFACT: Final = ArtifactId("a" * 64)
 OTHER: Final = ArtifactId("b" * 64)
 BLOCK_BYTES: Final = 100
+TARGET_KEY: Final = keys.target(ModelName("m"), Cohort.STABLE)
+SERVING_KEY: Final = keys.serving(ModelName("m"), Cohort.STABLE)
 _numbers = itertools.count(1)
 TTL_NS: Final = 10_000_000_000
+
+
+def target(revision: int = 1, artifact: ArtifactId | None = ARTIFACT) -> Target:
+    return Target(revision=Revision(revision), artifact_id=artifact, who="w", why="y")
+
+
+def standing(revision: int = 1, artifact: ArtifactId | None = ARTIFACT) -> Serving:
+    return Serving(revision=Revision(revision), artifact_id=artifact)
+
+
+def gateway(name: str = "g", *artifacts: ArtifactId) -> GatewayRecord:
+    return GatewayRecord(
+        id=ProcessId(name),
+        instance_id=InstanceId(f"{name}-1"),
+        address="x:1",
+        host="h",
+        start_time="2026-01-01T00:00:00+00:00",
+        artifact_ids=artifacts,
+    )
 
 
 def generation(

@@ -15,15 +15,12 @@ from services.common.errors import (
 )
 from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import (
-    EngineRecord,
-    OfferRecord,
-    Record,
-)
+from services.common.registry.record import Record
+from services.common.registry.records import EngineRecord, OfferRecord
 from services.common.registry.store import Ambiguous, Delete, Put, Unchanged
 from services.gateway.artifacts import ArtifactOrder, ArtifactProgress, Verified
 from services.gateway.control import Control
-from services.gateway.publications import PublishOrder
+from services.gateway.publication_plan import PublishOrder
 from tests.tiny_checkpoints import requirements_of
 
 MODEL = ModelName("m")

@@ -10,9 +10,8 @@ from services.common.ids import ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import AuditRecord
 from services.common.registry.store import Entry
-from services.gateway.artifact_audit import MAX_DROPPED
 from services.gateway.control import Control
-from services.gateway.publication_audit import MAX_RECORDS_OF_MODEL, outlived
+from services.gateway.publication_audit import MAX_DROPPED_OF_KIND, MAX_RECORDS_OF_MODEL, outlived
 from tests.unit.gateway.control.builders import MODEL, CutStore, manifest, order, registered
 
 
@@ -30,7 +29,7 @@ def test_a_model_keeps_its_last_publications() -> None:
 def test_what_piled_up_goes_in_several_publishes() -> None:
     """None has more operations than etcd takes in one transaction."""
     piled = records(*range(1, MAX_RECORDS_OF_MODEL + 1_001))
-    assert piled[:MAX_DROPPED] == list(outlived(piled))
+    assert piled[:MAX_DROPPED_OF_KIND] == list(outlived(piled))
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def exported(logs: list[EventDict]) -> list[str]:
 async def test_the_oldest_publication_goes_as_the_newest_comes(control: Control, store: CutStore) -> None:
     """In its transaction, and what is gone stands in the log; those of a model whose name is longer stay.
 
-    Fault injection: turns red when `_common_part` leaves out the deletions, or `keys.audits` the slash.
+    Fault injection: turns red when `plan` leaves out the deletions, or `keys.audits` the slash.
     """
     others = keys.audit(ModelName(f"{MODEL}2"), Revision(1))
     await store.put(others, b"{}")

@@ -153,7 +153,7 @@ class MovingStore(MemoryStore):
 async def test_a_publish_that_is_served_in_the_same_moment_is_withdrawn_all_the_same(loader: Loader) -> None:
     """The scheduler's write comes between: its revision is older than the withdrawal's.
 
-    Fault injection: Publications._own_part writes the serving record only where it has seen one.
+    Fault injection: publication_plan._withdrawal writes only where something is served.
     """
     store, made, key = MovingStore(), manifest("a"), keys.serving(MODEL, Cohort.STABLE)
     control = Control.on(store, loader.verify)

@@ -1,0 +1,85 @@
+"""`halogen rollback`: back to what was served before."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from typing import Annotated
+
+import typer
+
+from services.cli import asked_gateway
+from services.cli.console import err, out
+from services.cli.control_client import ControlClient, Order
+from services.cli.options import (
+    AddressOption,
+    ExpectedRevisionOption,
+    HomeOption,
+    JsonOption,
+    MinReadyOption,
+    PublishedCohortOption,
+    PublishedModelArgument,
+    TimeoutMsOption,
+    WaitServedOption,
+    WhoOption,
+    WhyOption,
+)
+from services.cli.publish import wait_until_serving
+from services.cli.published import Published
+from services.cli.traced import run_traced
+from services.common.telemetry.attributes import COHORT, MODEL
+from services.common.telemetry.tracing import span
+
+ToRevisionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--to", min=1, help="A revision that was served; the last of another artifact when left out."
+    ),
+]
+
+
+def rollback(
+    model: PublishedModelArgument,
+    *,
+    why: WhyOption,
+    to: ToRevisionOption = None,
+    cohort: PublishedCohortOption = "stable",
+    who: WhoOption = "",
+    expected_revision: ExpectedRevisionOption = None,
+    min_ready: MinReadyOption = None,
+    timeout_ms: TimeoutMsOption = None,
+    wait: WaitServedOption = 300,
+    address: AddressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve again what was served before, under a new revision; at once, where engines still hold it."""
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, min_ready, timeout_ms)
+    gateway = asked_gateway.choose(address, home)
+    published = run_traced(roll_back(gateway.address, order, to, wait_s=wait, patience_s=gateway.patience_s))
+    if as_json:
+        out.print(json.dumps(published._asdict()), markup=False)
+    else:
+        state = "is served" if wait else "is published"
+        line = f"revision {published.revision} of {model}@{cohort} {state}: artifact {published.artifact_id}"
+        out.print(line, markup=False)
+
+
+async def roll_back(
+    address: str, order: Order, to_revision: int | None, *, wait_s: float, patience_s: float
+) -> Published:
+    """Names it; waits until it is served unless `wait_s` is 0.
+
+    Raises:
+        HalogenError: The gateway refuses, or none answers within `patience_s` seconds.
+        CommandError: It cannot be served; the line says why.
+    """
+    with span("rollback", {MODEL: order.model, COHORT: order.cohort}):
+        async with ControlClient(address) as control:
+            await control.connect(patience_s)
+            done = await control.roll_back(order, to_revision)
+            published = Published(order.model, order.cohort, done.artifact_id, done.revision)
+            if wait_s:
+                with err.status("waiting for the engines and the gateways"):
+                    await wait_until_serving(control, published, wait_s)
+            return published

@@ -1,0 +1,60 @@
+"""`halogen watch`: how a publish goes, until it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Annotated, Final
+
+import typer
+
+from halogen.v1 import control_pb2 as pb
+from services.cli import asked_gateway
+from services.cli.console import out
+from services.cli.control_client import ControlClient
+from services.cli.message_json import fields_of
+from services.cli.options import AddressOption, HomeOption, JsonOption, PublishedModelArgument
+from services.cli.outcome_text import outcome_text
+from services.cli.traced import run_traced
+
+_ANSWER_S: Final = 10.0
+
+RevisionArgument = Annotated[
+    int | None, typer.Argument(min=1, help="Of which publish; the model's last when left out.")
+]
+
+
+def watch(
+    model: PublishedModelArgument,
+    revision: RevisionArgument = None,
+    *,
+    address: AddressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow a publish until it has ended, with a line for every change; status 1 unless it was served."""
+    gateway = asked_gateway.choose(address, home)
+    if not run_traced(follow(gateway.address, model, revision, as_json=as_json)):
+        raise typer.Exit(1)
+
+
+async def follow(address: str, model: str, revision: int | None, *, as_json: bool) -> bool:
+    """Whether it was applied."""
+    async with ControlClient(address) as control:
+        chosen = await _last(control, model) if revision is None else revision
+        state = pb.PUBLISH_STATE_UNSPECIFIED
+        async with contextlib.aclosing(control.watch_publish(model, chosen)) as outcomes:
+            async for outcome in outcomes:
+                state = outcome.state
+                told = json.dumps(fields_of(outcome)) if as_json else _line(model, outcome)
+                out.print(told, markup=False)
+        return state == pb.PUBLISH_STATE_APPLIED
+
+
+async def _last(control: ControlClient, model: str) -> int:
+    (entry,) = await control.history(pb.ListHistoryRequest(model=model, max_entries=1), _ANSWER_S)
+    return entry.revision
+
+
+def _line(model: str, outcome: pb.PublishOutcome) -> str:
+    return f"revision {outcome.revision} of {model}: {outcome_text(outcome)}"

@@ -1,0 +1,99 @@
+"""The registry's records of a publish: what was asked for, how it ended, and what was committed."""
+
+from __future__ import annotations
+
+import enum
+
+from services.common.ids import ArtifactId, Cohort, ProcessId, Revision
+from services.common.registry.record import Record
+
+
+class Strategy(Record):
+    """How a publish is to be taken into service; what is None is as the scheduler has it.
+
+    min_ready is how many engines must have it ACTIVE, at least 1; timeout_ms how long, from the first of them on, the
+    others have.
+    """
+
+    min_ready: int | None = None
+    timeout_ms: int | None = None
+
+
+class Stage(enum.StrEnum):
+    """Where on its way a publish failed."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    FETCH = "FETCH"
+    DIGEST = "DIGEST"
+    GRAPH = "GRAPH"
+    GUARD = "GUARD"
+    ALLOCATION = "ALLOCATION"
+    WARM_UP = "WARM_UP"
+    SWAP = "SWAP"
+    COMMIT = "COMMIT"
+    PUSH = "PUSH"
+    TEXT = "TEXT"
+
+
+class Failure(Record):
+    """Why a publish could not be served; the reason (UPPER_SNAKE) is for programs, the message for people."""
+
+    stage: Stage
+    reason: str
+    message: str
+
+
+class PublishState(enum.StrEnum):
+    """PENDING, until it ends once, in one of the others."""
+
+    PENDING = "PENDING"
+    APPLIED = "APPLIED"
+    SUPERSEDED = "SUPERSEDED"
+    FAILED = "FAILED"
+
+
+class IntentRecord(Record):
+    """intents/{model}/{revision}: what was asked for, and how it ended; the oldest go.
+
+    The publish of a model@cohort that comes next ends one that is PENDING, as SUPERSEDED, in its own transaction; the
+    leading scheduler alone ends it as APPLIED or FAILED. So at most one of a model@cohort is PENDING, and they end in
+    the order of their revisions.
+    """
+
+    time: str  # RFC 3339, UTC
+    who: str
+    why: str
+    cohort: Cohort
+    artifact_id: ArtifactId | None  # None: unpublished
+    old_artifact_id: ArtifactId | None  # what the cohort was to serve before
+    strategy: Strategy = Strategy()
+    state: PublishState = PublishState.PENDING
+    failure: Failure | None = None
+    superseded_by: Revision | None = None
+    end_time: str = ""  # RFC 3339, UTC; empty while it is PENDING
+
+    def ended(
+        self,
+        state: PublishState,
+        time: str,
+        *,
+        failure: Failure | None = None,
+        superseded_by: Revision | None = None,
+    ) -> IntentRecord:
+        """This one with its end. Only a PENDING one has none yet."""
+        assert self.state is PublishState.PENDING
+        end = {"state": state, "end_time": time, "failure": failure, "superseded_by": superseded_by}
+        return self.model_copy(update=end)
+
+
+class CommitRecord(Record):
+    """commits/{model}/{revision}: what was taken into service, with serving/ in one transaction; the oldest go.
+
+    ready are the engines that had it ACTIVE, waiting_for those that were to have it and had not yet.
+    """
+
+    time: str  # RFC 3339, UTC
+    cohort: Cohort
+    artifact_id: ArtifactId
+    ready: tuple[ProcessId, ...]
+    waiting_for: tuple[ProcessId, ...] = ()

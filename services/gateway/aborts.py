@@ -1,0 +1,62 @@
+"""The end of a publish that is not served yet: the next revision names what is served."""
+
+from __future__ import annotations
+
+from services.common.errors import Conflict, PreconditionFailed
+from services.common.ids import Revision
+from services.common.registry import keys
+from services.common.registry.publish_progress import state_of
+from services.common.registry.publish_records import PublishState
+from services.common.registry.records import Serving, Target
+from services.common.registry.store import Store, Unchanged
+from services.gateway.publication_plan import PublishOrder
+from services.gateway.publications import TRIES, Publications, check_order
+
+
+class Aborts:
+    """Aborts publishes.
+
+    Args:
+        store: The registry.
+        publications: Publish what is served.
+    """
+
+    def __init__(self, store: Store, publications: Publications) -> None:
+        self._store = store
+        self._publications = publications
+
+    async def abort(self, order: PublishOrder) -> Revision:
+        """Ends the cohort's pending publish as SUPERSEDED by a revision that names what is served now, or nothing.
+
+        Args:
+            order: Names no artifact.
+
+        Raises:
+            PreconditionFailed: No publish is pending.
+            HalogenError: As `Publications.publish` says.
+        """
+        check_order(order)
+        for _ in range(TRIES):
+            revision = await self._attempt(order)
+            if revision is not None:
+                return revision
+        raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
+
+    async def _attempt(self, order: PublishOrder) -> Revision | None:
+        """One try; None when the publish has ended, or another has come, meanwhile."""
+        target_key = keys.target(order.model, order.cohort)
+        serving_key = keys.serving(order.model, order.cohort)
+        target, serving = await self._store.get(target_key), await self._store.get(serving_key)
+        served = Serving.decode(serving.value) if serving else None
+        standing = state_of(Target.decode(target.value), served) if target else None
+        if target is None or standing is not PublishState.PENDING:
+            raise PreconditionFailed(
+                f"no publish of {order.model}@{order.cohort} is pending; see: halogen history {order.model}",
+                reason="NOTHING_TO_ABORT",
+            )
+        only_if = (
+            Unchanged(target_key, target.mod_revision),
+            Unchanged(serving_key, serving.mod_revision if serving else 0),
+        )
+        back = order._replace(artifact_id=served.artifact_id if served else None)
+        return await self._publications.attempt(back, only_if)

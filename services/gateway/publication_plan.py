@@ -1,0 +1,223 @@
+"""What a publish writes, and what must not have changed meanwhile: the decision, without the registry."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from services.common.errors import Conflict, NotFound
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.publish_records import IntentRecord, PublishState, Strategy
+from services.common.registry.records import AuditRecord, LastRevision, Serving, Target
+from services.common.registry.store import Delete, Entry, Put, Unchanged
+from services.gateway.publication_audit import outlived
+
+
+class PublishOrder(NamedTuple):
+    """What a publish asks for.
+
+    Attributes:
+        artifact_id: None unpublishes: the cohort shall serve nothing.
+        expected_revision: None takes whatever stands.
+    """
+
+    model: ModelName
+    cohort: Cohort
+    artifact_id: ArtifactId | None
+    expected_revision: Revision | None
+    who: str
+    why: str
+    strategy: Strategy = Strategy()
+
+
+class Seen(NamedTuple):
+    """What stood when a publish was planned, read in this order.
+
+    Attributes:
+        last: revisions/ of the model.
+        target: targets/ of the cohort.
+        audits: All of the model.
+        intents: The same.
+    """
+
+    last: Entry | None
+    target: Entry | None
+    audits: tuple[Entry, ...] = ()
+    intents: tuple[Entry, ...] = ()
+
+    @property
+    def named(self) -> Target | None:
+        return Target.decode(self.target.value) if self.target else None
+
+    @property
+    def artifact_id(self) -> ArtifactId | None:
+        return self.named.artifact_id if self.named else None
+
+
+class Transaction(NamedTuple):
+    """What a publish compares and writes, all or nothing.
+
+    Attributes:
+        audit: The one of the writes that nobody else writes alike.
+        audits: Records that are gone with it.
+        intents: The same.
+    """
+
+    revision: Revision
+    conditions: tuple[Unchanged, ...]
+    writes: tuple[Put | Delete, ...]
+    audit: Put
+    audits: tuple[Entry, ...]
+    intents: tuple[Entry, ...]
+
+
+class Pending(NamedTuple):
+    """The intent of the cohort's standing target, while nobody has ended it."""
+
+    entry: Entry
+    record: IntentRecord
+
+
+def next_revision(order: PublishOrder, seen: Seen, known: Revision) -> Revision:
+    """The model's next one.
+
+    Args:
+        order: The publish.
+        seen: What stands.
+        known: The highest that anybody knows of, should the registry have lost its own.
+
+    Raises:
+        Conflict: The standing one is not the expected one.
+    """
+    given = LastRevision.decode(seen.last.value).revision if seen.last else Revision(0)
+    standing = max(given, known)
+    if order.expected_revision is not None and order.expected_revision != standing:
+        raise Conflict(
+            f"{order.model} is at revision {standing}, not {order.expected_revision}; look and publish again",
+            reason="REVISION_CONFLICT",
+            metadata={"expected": str(order.expected_revision), "actual": str(standing)},
+        )
+    return Revision(standing + 1)
+
+
+def plan(
+    order: PublishOrder,
+    seen: Seen,
+    artifact: Entry | None,
+    *,
+    revision: Revision,
+    time: str,
+    trace_parent: str,
+) -> Transaction:
+    """One transaction for target, revision, intent and audit; it also ends the publish that it comes before.
+
+    Args:
+        order: The publish.
+        seen: What stands.
+        artifact: What must stay READY; None for an unpublish.
+        revision: What `next_revision` says.
+        time: RFC 3339, UTC.
+        trace_parent: The publish's, W3C trace context.
+
+    Raises:
+        NotFound: There is nothing to unpublish.
+    """
+    if order.artifact_id is None and seen.artifact_id is None:
+        raise NotFound(
+            f"{order.model}@{order.cohort} is not published; see what is: halogen status",
+            reason="MODEL_NOT_FOUND",
+        )
+    audit = Put(keys.audit(order.model, revision), _audit(order, seen.artifact_id, time).encode())
+    before = _pending(order.model, seen)
+    audits, intents = outlived(seen.audits), outlived(seen.intents)
+    if before:
+        intents = tuple(entry for entry in intents if entry.key != before.entry.key)
+    return Transaction(
+        revision,
+        _conditions(order, seen, before, artifact),
+        (
+            Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
+            Put(keys.target(order.model, order.cohort), _target(order, revision, trace_parent).encode()),
+            Put(keys.intent(order.model, revision), _intent(order, seen.artifact_id, time).encode()),
+            audit,
+            *_withdrawal(order, revision),
+            *_superseding(before, revision, time),
+            *(Delete(entry.key) for entry in (*audits, *intents)),
+            *(Delete(keys.commit(*keys.split_revision_key(entry.key))) for entry in intents),
+        ),
+        audit,
+        audits,
+        intents,
+    )
+
+
+def _conditions(
+    order: PublishOrder, seen: Seen, before: Pending | None, artifact: Entry | None
+) -> tuple[Unchanged, ...]:
+    must_stay = [each for each in (before and before.entry, artifact) if each]
+    return (
+        Unchanged(keys.revision(order.model), seen.last.mod_revision if seen.last else 0),
+        Unchanged(keys.target(order.model, order.cohort), seen.target.mod_revision if seen.target else 0),
+        *(Unchanged(entry.key, entry.mod_revision) for entry in must_stay),
+    )
+
+
+def _pending(model: ModelName, seen: Seen) -> Pending | None:
+    if seen.named is None:
+        return None
+    key = keys.intent(model, seen.named.revision)
+    for entry in seen.intents:
+        if entry.key == key and (record := IntentRecord.decode(entry.value)).state is PublishState.PENDING:
+            return Pending(entry, record)
+    return None
+
+
+def _superseding(before: Pending | None, revision: Revision, time: str) -> tuple[Put, ...]:
+    if before is None:
+        return ()
+    ended = before.record.ended(PublishState.SUPERSEDED, time, superseded_by=revision)
+    return (Put(before.entry.key, ended.encode()),)
+
+
+def _withdrawal(order: PublishOrder, revision: Revision) -> tuple[Put, ...]:
+    """Newer than whatever the scheduler writes now."""
+    if order.artifact_id is not None:
+        return ()
+    withdrawn = Serving(revision=revision, artifact_id=None)
+    return (Put(keys.serving(order.model, order.cohort), withdrawn.encode()),)
+
+
+def _target(order: PublishOrder, revision: Revision, trace_parent: str) -> Target:
+    return Target(
+        revision=revision,
+        artifact_id=order.artifact_id,
+        who=order.who,
+        why=order.why,
+        strategy=order.strategy,
+        trace_parent=trace_parent,
+    )
+
+
+def _intent(order: PublishOrder, old: ArtifactId | None, time: str) -> IntentRecord:
+    """PENDING; an unpublish is applied as it is said."""
+    intent = IntentRecord(
+        time=time,
+        who=order.who,
+        why=order.why,
+        cohort=order.cohort,
+        artifact_id=order.artifact_id,
+        old_artifact_id=old,
+        strategy=order.strategy,
+    )
+    return intent if order.artifact_id else intent.ended(PublishState.APPLIED, time)
+
+
+def _audit(order: PublishOrder, old: ArtifactId | None, time: str) -> AuditRecord:
+    return AuditRecord(
+        time=time,
+        who=order.who,
+        why=order.why,
+        cohort=order.cohort,
+        old_artifact_id=old,
+        new_artifact_id=order.artifact_id,
+    )

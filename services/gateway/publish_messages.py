@@ -1,0 +1,46 @@
+"""How publishes stand, on the wire."""
+
+from __future__ import annotations
+
+from halogen.v1 import control_pb2 as pb
+from services.common.registry.publish_records import Failure, PublishState
+from services.gateway.history import Outcome, Published
+
+PUBLISH_STATES = {
+    PublishState.PENDING: pb.PUBLISH_STATE_PENDING,
+    PublishState.APPLIED: pb.PUBLISH_STATE_APPLIED,
+    PublishState.SUPERSEDED: pb.PUBLISH_STATE_SUPERSEDED,
+    PublishState.FAILED: pb.PUBLISH_STATE_FAILED,
+}
+
+
+def failure_message(failure: Failure) -> pb.Failure:
+    return pb.Failure(stage=f"STAGE_{failure.stage}", reason=failure.reason, message=failure.message)
+
+
+def outcome_message(outcome: Outcome) -> pb.PublishOutcome:
+    record = outcome.record
+    return pb.PublishOutcome(
+        revision=outcome.revision,
+        state=PUBLISH_STATES[record.state],
+        failure=failure_message(record.failure) if record.failure else None,
+        superseded_by=record.superseded_by or 0,
+        waiting_for=outcome.waiting_for,
+    )
+
+
+def entry_message(published: Published) -> pb.HistoryEntry:
+    record = published.record
+    entry = pb.HistoryEntry(
+        revision=published.revision,
+        cohort=record.cohort,
+        artifact_id=record.artifact_id or "",
+        old_artifact_id=record.old_artifact_id or "",
+        who=record.who,
+        why=record.why,
+        outcome=outcome_message(Outcome(published.revision, record)),
+    )
+    entry.time.FromJsonString(record.time)
+    if record.end_time:
+        entry.end_time.FromJsonString(record.end_time)
+    return entry

@@ -1,0 +1,102 @@
+"""Back to what was served before, under a higher revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from services.common.errors import NotFound
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.publish_records import CommitRecord, Strategy
+from services.common.registry.records import Serving
+from services.common.registry.store import Store
+from services.gateway.publication_plan import PublishOrder
+from services.gateway.publications import Publications, check_order
+
+
+class RollbackOrder(NamedTuple):
+    """What a rollback asks for.
+
+    Attributes:
+        to_revision: One that was served; None takes the last with another artifact than now.
+        expected_revision: None takes whatever stands.
+    """
+
+    model: ModelName
+    cohort: Cohort
+    to_revision: Revision | None
+    expected_revision: Revision | None
+    who: str
+    why: str
+    strategy: Strategy = Strategy()
+
+    def naming(self, artifact_id: ArtifactId | None) -> PublishOrder:
+        """The publish that it comes to."""
+        return PublishOrder(
+            self.model, self.cohort, artifact_id, self.expected_revision, self.who, self.why, self.strategy
+        )
+
+
+class RolledBack(NamedTuple):
+    revision: Revision
+    artifact_id: ArtifactId
+
+
+class Committed(NamedTuple):
+    """What was served under a revision."""
+
+    revision: Revision
+    record: CommitRecord
+
+
+class Rollbacks:
+    """Chooses among commits/, and publishes.
+
+    Args:
+        store: The registry.
+        publications: Publish it.
+    """
+
+    def __init__(self, store: Store, publications: Publications) -> None:
+        self._store = store
+        self._publications = publications
+
+    async def roll_back(self, order: RollbackOrder) -> RolledBack:
+        """Names what was served before for the cohort; an artifact that engines still hold is served at once.
+
+        Raises:
+            NotFound: Nothing else was served, or nothing under the revision that is asked for.
+            HalogenError: As `Publications.publish` says.
+        """
+        check_order(order.naming(None))
+        entries = (await self._store.list(keys.commits(order.model))).entries
+        committed = [
+            Committed(keys.split_revision_key(entry.key)[1], CommitRecord.decode(entry.value))
+            for entry in entries
+        ]
+        serving = await self._store.get(keys.serving(order.model, order.cohort))
+        artifact_id = chosen(order, committed, Serving.decode(serving.value) if serving else None)
+        return RolledBack(await self._publications.publish(order.naming(artifact_id)), artifact_id)
+
+
+def chosen(order: RollbackOrder, committed: Iterable[Committed], serving: Serving | None) -> ArtifactId:
+    """What is to be served again.
+
+    Raises:
+        NotFound: Nothing is.
+    """
+    now = serving.artifact_id if serving else None
+    newest_first = sorted(committed, key=lambda each: each.revision, reverse=True)
+    for revision, record in newest_first:
+        is_meant = record.artifact_id != now if order.to_revision is None else revision == order.to_revision
+        if record.cohort is order.cohort and is_meant:
+            return record.artifact_id
+    name = f"{order.model}@{order.cohort}"
+    if order.to_revision is None:
+        message = f"{name} has served no other artifact than now"
+    else:
+        message = f"{name} has not served revision {order.to_revision}"
+    raise NotFound(
+        f"{message}; see what was served: halogen history {order.model}", reason="NOTHING_TO_ROLL_BACK_TO"
+    )

@@ -1,0 +1,117 @@
+"""A status on the wire."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from halogen.v1 import control_pb2 as pb
+from services.common.ids import ProcessId
+from services.common.registry import keys
+from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord, Statement
+from services.gateway.publish_messages import PUBLISH_STATES, failure_message
+from services.gateway.qualifications import Qualified
+from services.gateway.status import Status
+
+ARTIFACT_STATES = {
+    ArtifactState.PENDING: pb.ARTIFACT_STATE_PENDING,
+    ArtifactState.READY: pb.ARTIFACT_STATE_READY,
+    ArtifactState.REJECTED: pb.ARTIFACT_STATE_REJECTED,
+}
+
+
+def status_message(status: Status, answered_by: ProcessId) -> pb.Status:
+    return pb.Status(
+        answered_by=answered_by,
+        cohorts=[_cohort(status, key) for key in sorted(status.targets)],
+        processes=[_process(role, record) for role, record in status.processes],
+        artifacts=[
+            pb.ArtifactStatus(
+                model=model,
+                artifact_id=artifact_id,
+                state=ARTIFACT_STATES[record.state],
+                reason=record.reason,
+            )
+            for (model, artifact_id), record in sorted(status.artifacts.items())
+        ],
+        qualifications=[qualification_message(qualified) for qualified in status.qualifications],
+    )
+
+
+def _cohort(status: Status, key: str) -> pb.CohortStatus:
+    model, cohort = keys.split_cohort_key(key)
+    target, serving = status.targets[key], status.serving.get(keys.serving(model, cohort))
+    return pb.CohortStatus(
+        model=model,
+        cohort=cohort,
+        desired_revision=target.revision,
+        desired_artifact_id=target.artifact_id or "",
+        serving_revision=serving.revision if serving else 0,
+        serving_artifact_id=(serving and serving.artifact_id) or "",
+        who=target.who,
+        why=target.why,
+        desired_state=PUBLISH_STATES[status.state(key)],
+        waiting_for=status.waiting_for(key),
+        last_error=failure_message(target.failure) if target.failure else None,
+    )
+
+
+def qualification_message(qualified: Qualified) -> pb.Qualification:
+    record = qualified.record
+    return pb.Qualification(
+        artifact_id=qualified.artifact_id,
+        build=qualified.build,
+        runtime_build=record.runtime_build,
+        graph_root=record.graph_root,
+        kernels={name: str(value) for name, value in record.kernels.items()},
+        device={name: str(value) for name, value in record.device.items()},
+        probes=[pb.ProbeResult(**probe.model_dump()) for probe in record.probes],
+        statements=[_statement(statement) for statement in record.statements],
+        approved=record.approved,
+        accuracy=record.accuracy,
+        git_commit=record.git_commit,
+        data_set=record.data_set,
+    )
+
+
+def _statement(statement: Statement) -> pb.Statement:
+    fields = statement.model_dump(exclude={"time"}, exclude_none=True)
+    made = pb.Statement(**fields)
+    made.time.FromJsonString(statement.time)
+    return made
+
+
+def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
+    started = Timestamp()
+    started.FromJsonString(record.start_time)
+    return pb.ProcessStatus(
+        role=role,
+        id=record.id,
+        instance_id=record.instance_id,
+        address=record.address,
+        host=record.host,
+        start_time=started,
+        generations=_generations(record) if isinstance(record, EngineRecord) else (),
+        artifact_ids=getattr(record, "artifact_ids", ()),
+        placement=getattr(record, "placement", ""),
+        reading=getattr(record, "reading", ""),
+        http_address=record.http_address,
+        term=getattr(record, "term", 0),
+        text_failures=[
+            pb.TextFailure(**failure.model_dump()) for failure in getattr(record, "text_failures", ())
+        ],
+        runtime_build=getattr(record, "runtime_build", ""),
+    )
+
+
+def _generations(record: EngineRecord) -> list[pb.GenerationStatus]:
+    return [
+        pb.GenerationStatus(
+            model=generation.model,
+            cohort=generation.cohort,
+            revision=generation.revision,
+            artifact_id=generation.artifact_id,
+            state=f"GENERATION_STATE_{generation.state}",
+            error=generation.error,
+        )
+        for generation in record.generations
+    ]

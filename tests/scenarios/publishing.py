@@ -1,0 +1,69 @@
+"""Publishes as an operator makes them, without waiting unless a test wants to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from halogen.v1 import control_pb2 as pb
+from services.cli import publish
+from services.cli.console import byte_progress
+from services.cli.control_client import ControlClient, Order
+from tests.scenarios.cluster import Cluster
+
+PENDING, APPLIED = pb.PUBLISH_STATE_PENDING, pb.PUBLISH_STATE_APPLIED
+SUPERSEDED, FAILED = pb.PUBLISH_STATE_SUPERSEDED, pb.PUBLISH_STATE_FAILED
+_ANSWER_S = 30.0
+
+
+class Operator(NamedTuple):
+    """Somebody who publishes artifacts of one model."""
+
+    control: ControlClient
+    store: Path
+    model: str = "m"
+
+    def order(self, artifact_id: str = "", **more: int) -> Order:
+        return Order(self.model, "stable", artifact_id, who="test", why="test", **more)
+
+    async def register(self, artifacts: Sequence[Path]) -> list[str]:
+        """Their ids, READY to be published."""
+        with byte_progress() as progress:
+            return [
+                await publish.register(self.control, self.order(), each, str(self.store), progress)
+                for each in artifacts
+            ]
+
+    async def publish(self, artifact_id: str, **more: int) -> int:
+        return await self.control.publish(self.order(artifact_id, **more))
+
+    async def end(self, revision: int) -> pb.PublishOutcome:
+        """How that publish ended."""
+        async with contextlib.aclosing(self.control.watch_publish(self.model, revision)) as outcomes:
+            return [outcome async for outcome in outcomes][-1]
+
+    async def history(self, most: int = 1_000) -> list[pb.HistoryEntry]:
+        """Oldest first."""
+        request = pb.ListHistoryRequest(model=self.model, max_entries=most)
+        return (await self.control.history(request, _ANSWER_S))[::-1]
+
+    async def cohort(self) -> pb.CohortStatus:
+        """The status of the model's only one."""
+        (found,) = [
+            each for each in (await self.control.status(_ANSWER_S)).cohorts if each.model == self.model
+        ]
+        return found
+
+    async def until_waiting_for(self, revision: int, names: Sequence[str]) -> None:
+        """Returns when these, and nobody else, are waited for."""
+        async with contextlib.aclosing(self.control.watch_publish(self.model, revision)) as outcomes:
+            async for outcome in outcomes:
+                if list(outcome.waiting_for) == list(names):
+                    return
+        raise AssertionError(f"revision {revision} has ended")
+
+
+def operator(system: Cluster, control: ControlClient, model: str = "m") -> Operator:
+    return Operator(control, system.store, model)

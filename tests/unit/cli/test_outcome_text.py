@@ -1,0 +1,48 @@
+"""How a publish stands, for people and for scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from halogen.v1 import control_pb2 as pb
+from halogen.v1 import types_pb2
+from services.cli.message_json import fields_of
+from services.cli.outcome_text import outcome_text
+from services.cli.status import _desired
+
+FAILURE = pb.Failure(stage=types_pb2.STAGE_WARM_UP, reason="NOT_FINITE", message="it answers nonsense")
+FAILED = pb.PublishOutcome(revision=2, state=pb.PUBLISH_STATE_FAILED, failure=FAILURE)
+SUPERSEDED = pb.PublishOutcome(revision=2, state=pb.PUBLISH_STATE_SUPERSEDED, superseded_by=3)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (pb.PublishOutcome(state=pb.PUBLISH_STATE_APPLIED), "APPLIED"),
+        (
+            pb.PublishOutcome(state=pb.PUBLISH_STATE_PENDING, waiting_for=["e1", "g1"]),
+            "PENDING, waiting for e1, g1",
+        ),
+        (SUPERSEDED, "SUPERSEDED by 3"),
+        (FAILED, "FAILED (WARM_UP, NOT_FINITE): it answers nonsense"),
+    ],
+)
+def test_an_outcome_says_what_belongs_to_it(outcome: pb.PublishOutcome, expected: str) -> None:
+    """By whom, for whom, at which stage and why."""
+    assert expected == outcome_text(outcome)
+
+
+def test_scripts_get_revisions_as_numbers() -> None:
+    """And names for states."""
+    told = fields_of(SUPERSEDED)
+    assert (2, 3, "PUBLISH_STATE_SUPERSEDED") == (told["revision"], told["superseded_by"], told["state"])
+
+
+def test_a_status_tells_of_a_publish_that_is_not_simply_served() -> None:
+    """Its state, why it failed, who is waited for; nothing of all that otherwise."""
+    cohort = pb.CohortStatus(desired_revision=2, desired_state=pb.PUBLISH_STATE_APPLIED)
+    assert "2" == _desired(cohort)
+    cohort.waiting_for.append("e2")
+    assert "2\nwaiting for e2" == _desired(cohort)
+    failed = pb.CohortStatus(desired_revision=3, desired_state=pb.PUBLISH_STATE_FAILED, last_error=FAILURE)
+    assert "3 FAILED\nWARM_UP: it answers nonsense" == _desired(failed)

@@ -1,0 +1,144 @@
+"""What was asked for, and how it ended, is written with every publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.common.errors import InvalidRequest
+from services.common.ids import Cohort, Revision
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState, Strategy
+from services.common.registry.records import Target
+from services.common.registry.store import Delete, Put, Unchanged
+from services.gateway.control import Control
+from services.gateway.operator_words import checked_strategy
+from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
+
+A = manifest("a").id
+
+
+async def intents(store: MemoryStore) -> list[IntentRecord]:
+    """In the order of their revisions."""
+    entries = (await store.list(keys.intents(MODEL))).entries
+    return [IntentRecord.decode(entry.value) for entry in sorted(entries)]
+
+
+async def states(store: MemoryStore) -> list[PublishState]:
+    return [each.state for each in await intents(store)]
+
+
+async def test_a_publish_is_pending_until_somebody_ends_it(control: Control, store: MemoryStore) -> None:
+    """Who, why, what and how it is to be done are on record with it, and with the target."""
+    await registered(control, manifest("a"))
+    strategy = Strategy(min_ready=2, timeout_ms=1_000)
+    await control.publications.publish(order(A)._replace(strategy=strategy))
+    (intent,) = await intents(store)
+    assert (PublishState.PENDING, "") == (intent.state, intent.end_time)
+    assert ("ada", "test", A, None) == (intent.who, intent.why, intent.artifact_id, intent.old_artifact_id)
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert isinstance(target, Target)
+    assert strategy == intent.strategy == target.strategy
+
+
+async def test_the_next_publish_of_a_cohort_ends_the_one_before(control: Control, store: MemoryStore) -> None:
+    """As SUPERSEDED, and only of its cohort: a slow canary does not hold up stable.
+
+    Fault injection: turns red when `plan` leaves out `_superseding`, or `_pending` looks at the model's last intent.
+    """
+    await registered(control, manifest("a"))
+    for cohort in (Cohort.STABLE, Cohort.CANARY, Cohort.STABLE):
+        await control.publications.publish(order(A, cohort=cohort))
+    first, canary, last = await intents(store)
+    assert (PublishState.SUPERSEDED, 3, last.time) == (first.state, first.superseded_by, first.end_time)
+    assert [PublishState.PENDING] * 2 == [canary.state, last.state]
+
+
+@pytest.mark.parametrize("end", [PublishState.APPLIED, PublishState.FAILED])
+async def test_what_has_ended_stays_as_it_ended(
+    control: Control, store: MemoryStore, end: PublishState
+) -> None:
+    """The next publish does not call it superseded. Fault injection: turns red when `_pending` skips the state."""
+    await registered(control, manifest("a"))
+    await control.publications.publish(order(A))
+    (intent,) = await intents(store)
+    await store.put(keys.intent(MODEL, Revision(1)), intent.ended(end, "now").encode())
+    await control.publications.publish(order(A))
+    assert [end, PublishState.PENDING] == await states(store)
+
+
+async def test_an_unpublish_is_applied_as_it_is_said(control: Control, store: MemoryStore) -> None:
+    """Nobody has to make ready for it; what was pending is superseded by it."""
+    await registered(control, manifest("a"))
+    await control.publications.publish(order(A))
+    await control.publications.publish(order(None))
+    assert [PublishState.SUPERSEDED, PublishState.APPLIED] == await states(store)
+
+
+class EndingStore(CutStore):
+    """A leader commits the pending publish just before the next transaction."""
+
+    ends = False
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        if self.ends:
+            self.ends = False
+            key = keys.intent(MODEL, Revision(1))
+            entry = await self.get(key)
+            assert entry is not None
+            await super().commit(
+                (), [Put(key, IntentRecord.decode(entry.value).ended(PublishState.APPLIED, "now").encode())]
+            )
+        return await super().commit(conditions, writes)
+
+
+async def test_an_end_that_comes_between_stands(loader: Loader) -> None:
+    """The publish is planned anew. Fault injection: turns red when `_conditions` leaves out the intent."""
+    store = EndingStore()
+    control = Control.on(store, loader.verify)
+    await registered(control, manifest("a"))
+    await control.publications.publish(order(A))
+    store.ends = True
+    assert 2 == await control.publications.publish(order(A))
+    assert [PublishState.APPLIED, PublishState.PENDING] == await states(store)
+
+
+async def test_commits_go_with_their_intents(
+    control: Control, store: CutStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model's last are kept, as its audit is. Fault injection: turns red when `plan` deletes no commits."""
+    monkeypatch.setattr("services.gateway.publication_audit.MAX_RECORDS_OF_MODEL", 2)
+    await registered(control, manifest("a"))
+    for revision in (1, 2, 3, 4):
+        await control.publications.publish(order(A))
+        commit = CommitRecord(time="now", cohort=Cohort.STABLE, artifact_id=A, ready=())
+        await store.put(keys.commit(MODEL, Revision(revision)), commit.encode())
+    for prefix in (keys.audits(MODEL), keys.intents(MODEL), keys.commits(MODEL)):
+        kept = [keys.split_revision_key(entry.key)[1] for entry in (await store.list(prefix)).entries]
+        assert [3, 4] == kept
+
+
+async def test_one_that_is_pending_outlives_the_others(
+    control: Control, store: CutStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended by the publish that would drop it: no key is written twice. Turns red when: `plan` does not spare it."""
+    monkeypatch.setattr("services.gateway.publication_audit.MAX_RECORDS_OF_MODEL", 2)
+    await registered(control, manifest("a"))
+    for cohort in (Cohort.CANARY, Cohort.STABLE, Cohort.CANARY):
+        await control.publications.publish(order(A, cohort=cohort))
+    assert PublishState.SUPERSEDED is (await states(store))[0]
+
+
+@pytest.mark.parametrize(
+    ("min_ready", "timeout_ms", "expected"),
+    [(0, None, "min_ready is 0"), (None, 0, "timeout_ms is 0"), (None, 86_400_001, "give 1 to 86400000")],
+)
+def test_a_strategy_out_of_bounds_is_refused(
+    min_ready: int | None, timeout_ms: int | None, expected: str
+) -> None:
+    """By name and bound."""
+    with pytest.raises(InvalidRequest, match=expected):
+        checked_strategy(min_ready, timeout_ms)
+    assert Strategy() == checked_strategy(None, None)

@@ -1,0 +1,174 @@
+"""Back to what was served before, and out of a publish that is not served yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.common.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
+from services.common.ids import ArtifactId, Cohort, Revision
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.publish_records import CommitRecord, Failure, Stage
+from services.common.registry.records import Serving, Target
+from services.common.registry.store import Delete, Put, Unchanged
+from services.gateway.control import Control
+from services.gateway.rollbacks import Committed, RollbackOrder, RolledBack, chosen
+from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
+
+A, B, C = (manifest(digit).id for digit in "abc")
+BACK = RollbackOrder(MODEL, Cohort.STABLE, None, None, who="ada", why="test")
+
+
+def commit(revision: int, artifact_id: ArtifactId, cohort: Cohort = Cohort.STABLE) -> Committed:
+    record = CommitRecord(time="now", cohort=cohort, artifact_id=artifact_id, ready=())
+    return Committed(Revision(revision), record)
+
+
+def serving(revision: int, artifact_id: ArtifactId | None) -> Serving:
+    return Serving(revision=Revision(revision), artifact_id=artifact_id)
+
+
+@pytest.mark.parametrize(
+    ("committed", "now", "expected"),
+    [
+        ([commit(1, A), commit(2, B)], serving(2, B), A),
+        ([commit(1, A), commit(2, B), commit(5, B)], serving(5, B), A),
+        ([commit(1, C), commit(2, A), commit(3, B)], serving(3, B), A),
+        ([commit(1, A), commit(2, B), commit(3, A)], serving(3, A), B),
+        ([commit(1, A)], serving(2, None), A),
+        ([commit(1, A), commit(2, C, Cohort.CANARY), commit(3, B)], serving(3, B), A),
+    ],
+    ids=["before", "published twice", "the last", "back again", "unpublished", "other cohort"],
+)
+def test_the_last_other_artifact_that_served_is_chosen(
+    committed: Sequence[Committed], now: Serving, expected: ArtifactId
+) -> None:
+    """In whatever order the records come. Turns red when: `chosen` compares revisions, not artifacts."""
+    assert expected == chosen(BACK, list(reversed(committed)), now)
+
+
+def test_a_revision_that_served_can_be_asked_for() -> None:
+    """Also the artifact that is served now: it is published again."""
+    committed = [commit(1, A), commit(2, B), commit(3, C)]
+    assert A == chosen(BACK._replace(to_revision=Revision(1)), committed, serving(3, C))
+    assert C == chosen(BACK._replace(to_revision=Revision(3)), committed, serving(3, C))
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (BACK, "m@stable has served no other artifact than now"),
+        (BACK._replace(to_revision=Revision(7)), "m@stable has not served revision 7"),
+        (BACK._replace(to_revision=Revision(2)), "m@stable has not served revision 2"),
+    ],
+    ids=["nothing else", "unknown", "of another cohort"],
+)
+def test_where_there_is_no_way_back_it_is_said(order: RollbackOrder, expected: str) -> None:
+    """With the command that shows what there was."""
+    with pytest.raises(NotFound, match=f"{expected}; see .*halogen history m") as raised:
+        chosen(order, [commit(1, A), commit(2, B, Cohort.CANARY)], serving(1, A))
+    assert "NOTHING_TO_ROLL_BACK_TO" == raised.value.reason
+
+
+async def serve(control: Control, store: MemoryStore, artifact_id: ArtifactId) -> Revision:
+    """Publishes it, and commits it as the leader does."""
+    revision = await control.publications.publish(order(artifact_id))
+    _, record = commit(revision, artifact_id)
+    await store.put(keys.commit(MODEL, revision), record.encode())
+    await store.put(keys.serving(MODEL, Cohort.STABLE), serving(revision, artifact_id).encode())
+    return revision
+
+
+async def named(store: MemoryStore) -> Target:
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert isinstance(target, Target)
+    return target
+
+
+@pytest.fixture
+async def ready(control: Control) -> Control:
+    """Control of three artifacts that can be published."""
+    for digit in "abc":
+        await registered(control, manifest(digit))
+    return control
+
+
+async def test_a_rollback_is_a_publish_under_the_next_revision(ready: Control, store: CutStore) -> None:
+    """Compared and audited like any other."""
+    await serve(ready, store, A)
+    await serve(ready, store, B)
+    with pytest.raises(Conflict) as raised:
+        await ready.rollbacks.roll_back(BACK._replace(expected_revision=Revision(1)))
+    assert {"expected": "1", "actual": "2"} == raised.value.metadata
+    assert RolledBack(Revision(3), A) == await ready.rollbacks.roll_back(BACK)
+    assert (3, A, "ada") == ((target := await named(store)).revision, target.artifact_id, target.who)
+
+
+async def test_a_rollback_says_who_and_why(ready: Control) -> None:
+    """Before anything is read."""
+    with pytest.raises(InvalidRequest, match="why"):
+        await ready.rollbacks.roll_back(BACK._replace(why=" "))
+
+
+async def test_an_abort_goes_on_with_what_is_served(ready: Control, store: CutStore) -> None:
+    """The pending one is superseded by a revision that names it."""
+    await serve(ready, store, A)
+    await ready.publications.publish(order(B))
+    assert 3 == await ready.aborts.abort(order(None))
+    assert (3, A) == ((target := await named(store)).revision, target.artifact_id)
+
+
+async def test_an_abort_of_the_first_publish_leaves_nothing(ready: Control, store: CutStore) -> None:
+    """Nothing was served, so nothing is to be."""
+    await ready.publications.publish(order(A))
+    assert 2 == await ready.aborts.abort(order(None))
+    assert (await named(store)).artifact_id is None
+
+
+async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutStore) -> None:
+    """Not what is served, has failed, was withdrawn or was never there."""
+    with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await ready.aborts.abort(order(None))
+    await serve(ready, store, A)
+    with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await ready.aborts.abort(order(None))
+    await ready.publications.publish(order(B))
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    failed = (await named(store)).model_copy(update={"failure": failure})
+    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
+    with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await ready.aborts.abort(order(None))
+    await ready.publications.publish(order(None))
+    with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await ready.aborts.abort(order(None))
+
+
+class ServingStore(CutStore):
+    """The leader serves what is pending just before the next transaction."""
+
+    served: Serving | None = None
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        served, self.served = self.served, None
+        if served:
+            await super().commit((), [Put(keys.serving(MODEL, Cohort.STABLE), served.encode())])
+        return await super().commit(conditions, writes)
+
+
+async def test_an_abort_that_comes_too_late_undoes_nothing(loader: Loader) -> None:
+    """What has been served meanwhile stays, and that is said.
+
+    Fault injection: turns red when `Aborts._attempt` does not ask that serving/ stays as it was.
+    """
+    store = ServingStore()
+    control = Control.on(store, loader.verify)
+    for digit in "ab":
+        await registered(control, manifest(digit))
+    await serve(control, store, A)
+    await control.publications.publish(order(B))
+    store.served = serving(2, B)
+    with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await control.aborts.abort(order(None))
+    assert (2, B) == ((target := await named(store)).revision, target.artifact_id)
