@@ -190,6 +190,10 @@ def test_detached_it_returns_also_inside_a_substitution(home: Path) -> None:
     assert (0, True) == (second.returncode, "already runs" in second.stderr)
     status = json.loads(halogen("status", "--home", str(home), "--json").stdout)
     assert [("stories", 1)] == [(cohort["model"], cohort["serving_revision"]) for cohort in status["cohorts"]]
+    history = json.loads(halogen("history", "stories", "--home", str(home), "--json").stdout)
+    assert [(1, "PUBLISH_STATE_APPLIED")] == [
+        (each["revision"], each["outcome"]["state"]) for each in history
+    ]
     stopped = [halogen("down", "--home", str(home)) for _ in range(2)]
     assert [(0, "stopped"), (0, "nothing runs")] == [
         (each.returncode, each.stderr.strip()[: len(words)])

@@ -22,7 +22,7 @@ async def test_whatever_beats_is_heard() -> None:
 
 
 async def test_listening_ends_with_the_listener() -> None:
-    """Nothing that was listened to is left open. Turns red when: `_note` does not close what it reads."""
+    """Nothing that was listened to is left open."""
     beats = Pulse().beats()
     pulse = Pulse()
     pulse.beat()

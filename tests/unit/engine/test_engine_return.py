@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from services.common.ids import ArtifactId
+from services.common.errors import CorruptData
 from services.common.registry import keys
 from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationState as State
 from services.common.registry.records import Target
-from tests.unit.engine.generation_world import MODEL, STABLE, World, world
+from tests.unit.engine.generation_world import MODEL, NEW, OLD, STABLE, THIRD, World, world
 
-OLD, NEW = ArtifactId("a" * 64), ArtifactId("b" * 64)
 FAILURE = Failure(stage=Stage.COMMIT, reason="WAITED_FOR", message="waited for engine-2")
 
 
@@ -25,7 +24,7 @@ async def fail(made: World) -> None:
 async def test_what_was_switched_to_is_left_again() -> None:
     """The candidate drains although nothing newer is named; what is served was ACTIVE all along.
 
-    Fault injection: turns red when `Assignments.wanted` counts targets that have failed, or `_successor` names them.
+    Fault injection: turns red when `Assignments.wanted` counts targets that have failed.
     """
     async with world() as made:
         await made.serve(OLD, await made.target(OLD))
@@ -47,3 +46,19 @@ async def test_a_first_publish_that_failed_leaves_nothing_and_the_next_one_is_lo
         await made.until(lambda states: states == {})
         await made.target(NEW)
         await made.until(lambda states: states == {NEW: State.ACTIVE})
+
+
+async def test_what_came_between_goes_too() -> None:
+    """A candidate that was never served waits for its successor to be here; one that failed is none.
+
+    Fault injection: turns red when `Assignments._successor` names targets that have failed.
+    """
+    async with world() as made:
+        await made.serve(OLD, await made.target(OLD))
+        await made.target(NEW)
+        await made.until(lambda states: states == {OLD: State.ACTIVE, NEW: State.ACTIVE})
+        made.loader.failures[THIRD] = [CorruptData("it is torn")]
+        await made.target(THIRD)
+        await made.until(lambda states: states.get(THIRD) is State.FAILED)
+        await fail(made)
+        await made.until(lambda states: states == {OLD: State.ACTIVE})
