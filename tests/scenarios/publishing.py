@@ -36,6 +36,11 @@ class Operator(NamedTuple):
                 for each in artifacts
             ]
 
+    async def register_by_id(self, artifact_id: str) -> None:
+        """One that the store has."""
+        with byte_progress() as progress:
+            await publish.register_by_id(self.control, self.order(), artifact_id, progress, reverify=False)
+
     async def publish(self, artifact_id: str, **more: int) -> int:
         return await self.control.publish(self.order(artifact_id, **more))
 

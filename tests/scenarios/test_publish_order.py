@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from services.cli.delivery import deliver
+from services.common.checkpoint.artifact_store import ArtifactStore
 from services.loader.block_reader import BlockReader
 from services.loader.sink import Sink
 from tests.scenarios.asking import asking
@@ -31,7 +33,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 async def test_r_a4_eight_publishes_at_once_read_each_block_once_and_swap_once(
     start: Start, three_blocks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All get a revision and all end; the bytes are read once, when it is registered, and one swap is made.
+    """Each is registered, too; all get a revision and all end. One swap is made, and a ninth publish makes no other.
 
     Fault injection: turns red when Preparations starts a read for everybody that asks, or RolloutWriter tells of a swap
     whenever the revision moves.
@@ -45,14 +47,20 @@ async def test_r_a4_eight_publishes_at_once_read_each_block_once_and_swap_once(
 
     monkeypatch.setattr(BlockReader, "read_into", counted)
     system: Cluster = await start("in_process")
+    delivered = deliver(three_blocks, ArtifactStore.at(str(system.store)), replace=False)
+    artifact_id = delivered.manifest.id
     async with system.control() as control:
         me = operator(system, control)
+
+        async def publish() -> int:
+            await me.register_by_id(artifact_id)
+            return await me.publish(artifact_id)
+
         with capture_logs() as logs:
-            (artifact_id,) = await me.register([three_blocks])
-            revisions = await asyncio.gather(*(me.publish(artifact_id) for _ in range(8)))
-            ends = [(await me.end(revision)).state for revision in sorted(revisions)]
-    assert list(range(1, 9)) == sorted(revisions)
-    assert APPLIED == ends[-1]
+            revisions = sorted(await asyncio.gather(*(publish() for _ in range(8))))
+            ends = [(await me.end(revision)).state for revision in revisions]
+            await me.end(await me.publish(artifact_id))
+    assert (list(range(1, 9)), APPLIED) == (revisions, ends[-1])
     assert {APPLIED, SUPERSEDED} >= set(ends)
     swaps = [entry for entry in logs if entry["event"] == "atomic_swap_commit" and "key" in entry]
     assert (1, 1) == (len(reads), len(swaps))
@@ -61,7 +69,7 @@ async def test_r_a4_eight_publishes_at_once_read_each_block_once_and_swap_once(
 async def test_r_a3_what_is_published_is_compared_by_content(start: Start, pair: tuple[Path, Path]) -> None:
     """The same name with another digest is loaded and answers; the same content is not loaded again.
 
-    Fault injection: turns red when GenerationManager knows generations by model.
+    Fault injection: turns red when `Assignments.wanted` leaves out targets where something is served.
     """
     system: Cluster = await start("in_process", **SHORT_TICKETS)
     async with system.control() as control, system.client() as client:
@@ -120,7 +128,7 @@ async def test_publishes_one_after_another_are_applied_in_order(
 async def test_two_hundred_publishes_under_load_end_in_order(start: Start, pair: tuple[Path, Path]) -> None:
     """Each sent as soon as the last was accepted, far more than 20 a second: the last is applied, no request fails.
 
-    Fault injection: turns red when `plan` leaves out `_superseding`, or `transaction` compares no target.
+    Fault injection: turns red when `plan` leaves out `_superseding`.
     """
     system: Cluster = await start("in_process", **SHORT_TICKETS)
     async with system.control() as control:
