@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ async def main(address: str) -> None:
 
 def _map(weights: Path) -> torch.Tensor:
     mapped = map_file(weights)
-    populate(mapped)
+    populate(mapped, threading.Event())
     touch([mapped])
     return mapped
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -59,6 +59,7 @@ class ProcessConfig(BaseSettings):
         cli_kebab_case=True,
         cli_hide_none_type=True,
         cli_avoid_json=True,
+        env_nested_delimiter="__",
     )
     role: ClassVar[str]
 
@@ -126,7 +127,7 @@ class ProcessConfig(BaseSettings):
         flags: CliSettingsSource[Any] = CliSettingsSource(cls, root_parser=parser)
         given = flags(args=rest)
         try:
-            with _reading(chosen.config, cls.model_fields):
+            with _reading(chosen.config, cls.names()):
                 return cls(_cli_settings_source=given)
         except (ValidationError, InvalidRequest) as failure:
             line = failure.message if isinstance(failure, InvalidRequest) else _first_fault(failure)
@@ -138,20 +139,27 @@ class ProcessConfig(BaseSettings):
         return {name: _plain(value) for name, value in self}
 
     @classmethod
+    def names(cls) -> dict[str, tuple[str, ...]]:
+        """Every setting's name, with the names of those in it where it is a section."""
+        return {name: _names_in(field.annotation) for name, field in cls.model_fields.items()}
+
+    @classmethod
     def misspelt(cls, variables: Iterable[str]) -> dict[str, str]:
         """Of the environment's `variables`, those that are nearly one of ours, each with the one that it may be.
 
         Others may be other processes': the environment is often shared.
         """
         prefix = str(cls.model_config["env_prefix"])
-        names = {f"{prefix}{name}".lower(): f"{prefix}{name.upper()}" for name in cls.model_fields}
-        ours = [name for name in variables if name.startswith(prefix) and name.lower() not in names]
-        slips = {name: nearest(name.removeprefix(prefix), cls.model_fields) for name in ours}
+        inner = [f"{section}__{name}" for section, names in cls.names().items() for name in names]
+        known = {*cls.model_fields, *inner}
+        ours = [name for name in variables if name.startswith(prefix)]
+        unknown = [name for name in ours if name.removeprefix(prefix).lower() not in known]
+        slips = {name: nearest(name.removeprefix(prefix), known) for name in unknown}
         return {name: f"{prefix}{near.upper()}" for name, near in sorted(slips.items()) if near}
 
 
 @contextlib.contextmanager
-def _reading(file: Path | None, names: Collection[str]) -> Iterator[None]:
+def _reading(file: Path | None, names: Mapping[str, Collection[str]]) -> Iterator[None]:
     """Settings that are made in the scope take what the file says."""
     token = _in_file.set(read_settings(file, names) if file else _NO_SETTINGS)
     try:
@@ -160,18 +168,25 @@ def _reading(file: Path | None, names: Collection[str]) -> Iterator[None]:
         _in_file.reset(token)
 
 
+def _names_in(kind: Any) -> tuple[str, ...]:
+    """Of a section's settings; none where a setting is no section."""
+    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+
+
 def _plain(value: Any) -> Any:
     match value:
         case Address() | Path():
             return str(value)
         case tuple():
             return [_plain(each) for each in value]
+        case BaseModel():
+            return {name: _plain(each) for name, each in value}
     return value
 
 
 def _first_fault(failure: ValidationError) -> str:
     fault = failure.errors()[0]
-    name = "--" + "-".join(str(part) for part in fault["loc"]).replace("_", "-")
+    name = "--" + ".".join(str(part) for part in fault["loc"]).replace("_", "-")
     if fault["type"] == "missing":
         return f"{name} is needed; see --help"
     what = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")

@@ -63,7 +63,7 @@ def guarded(refusal: str) -> Overloaded:
     """The error for what a guard refuses."""
     return Overloaded(
         f"the load would pass the memory guard: {refusal}; free memory, raise the limit, or give a higher "
-        "--memory-guard-ratio",
+        "memory_guard_ratio (loaders: --memory-guard-ratio; engines: --checkpoint.memory-guard-ratio)",
         reason="MEMORY_GUARD",
         retry_after_s=_RETRY_AFTER_S,
     )

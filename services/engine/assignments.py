@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
+import structlog
+
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.engine.generation import Generation
+
+log = structlog.get_logger()
 
 
 class Pair(NamedTuple):
@@ -51,10 +55,15 @@ class Assignments:
 
     Args:
         serves: The pairs it is for.
+
+    Attributes:
+        conflicts: Records that were refused because they named another artifact for a known revision.
     """
 
     def __init__(self, serves: ServedPairs) -> None:
+        self.conflicts = 0
         self._serves = serves
+        self._refused: dict[Pair, Named] = {}
         self._targets: dict[Pair, Named] = {}
         self._serving: dict[Pair, Named] = {}
         self._revisions: dict[Pair, dict[ArtifactId, Revision]] = {}  # the latest that named each artifact
@@ -78,6 +87,14 @@ class Assignments:
         every = (named for known in (self._targets, self._serving) for named in known.values())
         return {named.artifact_id for named in every if named.artifact_id and not named.has_failed}
 
+    def pairs(self, artifact_id: ArtifactId) -> list[Pair]:
+        """Those that have named the artifact, for as long as it is here."""
+        return [pair for pair, revisions in self._revisions.items() if artifact_id in revisions]
+
+    def is_served(self, artifact_id: ArtifactId) -> bool:
+        """Whether gateways route to it."""
+        return any(named.artifact_id == artifact_id for named in self._serving.values())
+
     def trace_parent(self, artifact_id: ArtifactId) -> str:
         """The trace of the publish that a target with this artifact comes from; empty where none is known."""
         return self._trace_parents.get(artifact_id, "")
@@ -92,21 +109,13 @@ class Assignments:
         return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)
 
     def replaced(self, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]) -> bool:
-        """Whether nobody asks for the artifact any more and every pair that did has its new target here, if any.
+        """Whether nobody asks for the artifact any more and every pair that did has another one here, if it shall have any.
 
-        In the place of a target that has failed stands what is served, if anything.
+        That is its new target, or what gateways route to: a candidate that never served makes room for the next.
         """
         if artifact_id in self.wanted():
             return False
-        pairs = [pair for pair, revisions in self._revisions.items() if artifact_id in revisions]
-        successors = [self._successor(pair) for pair in pairs if pair in self._targets]
-        return all(it is None or _is_active(generations.get(it)) for it in successors)
-
-    def _successor(self, pair: Pair) -> ArtifactId | None:
-        target, served = self._targets[pair], self._serving.get(pair)
-        if target.has_failed:
-            return served.artifact_id if served else None
-        return target.artifact_id
+        return all(self._is_provided(pair, generations) for pair in self.pairs(artifact_id))
 
     def forget(self, artifact_id: ArtifactId) -> None:
         """Drops a retired artifact."""
@@ -123,11 +132,18 @@ class Assignments:
                 artifact_id=artifact_id,
                 state=generations[artifact_id].state,
                 error=generations[artifact_id].error,
+                failure=generations[artifact_id].failure,
             )
             for pair, revisions in sorted(self._revisions.items())
             for artifact_id, revision in sorted(revisions.items(), key=lambda item: item[1])
             if artifact_id in generations
         )
+
+    def _is_provided(self, pair: Pair, generations: Mapping[ArtifactId, Generation]) -> bool:
+        """Whether the pair has here what it shall have; a target that has failed is nothing that it shall have."""
+        named = [known[pair] for known in (self._targets, self._serving) if pair in known]
+        present = [it.artifact_id for it in named if it.artifact_id and not it.has_failed]
+        return not present or any(_is_active(generations.get(it)) for it in present)
 
     def _withdrawn(self) -> list[Pair]:
         return [pair for pair, named in self._targets.items() if named.artifact_id is None]
@@ -144,11 +160,33 @@ class Assignments:
         pair = Pair(*keys.split_cohort_key(key))
         if not self._serves.include(pair) or (pair in known and named.revision < known[pair].revision):
             return
+        if standing := self._contradicted(pair, named):
+            self._refuse(pair, named, standing)
+            return
         known[pair] = named
         if named.artifact_id is None:
             return
         revisions = self._revisions.setdefault(pair, {})
         revisions[named.artifact_id] = max(named.revision, revisions.get(named.artifact_id, named.revision))
+
+    def _contradicted(self, pair: Pair, named: Named) -> Named | None:
+        """What was said before under the same revision, if it was something else."""
+        said = [known[pair] for known in (self._targets, self._serving) if pair in known]
+        return next(
+            (it for it in said if it.revision == named.revision and it.artifact_id != named.artifact_id), None
+        )
+
+    def _refuse(self, pair: Pair, named: Named, standing: Named) -> None:
+        """A revision names one artifact for good: the first stands, and the alarm is given once."""
+        if self._refused.get(pair) != named:
+            self._refused[pair] = named
+            self.conflicts += 1
+            told = {
+                "revision": named.revision,
+                "standing": standing.artifact_id,
+                "refused": named.artifact_id,
+            }
+            log.error("revision_conflict", model=pair.model, cohort=pair.cohort, **told)
 
 
 def _is_active(generation: Generation | None) -> bool:

@@ -8,9 +8,9 @@ from typing import ClassVar, Final
 from pydantic import Field, field_validator
 
 from services.common.config import CommaSeparated, HostPort, ProcessConfig
-from services.common.memory_guard import DEFAULT_RATIO
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
+from services.engine.checkpoint_config import CheckpointConfig
 from services.engine.engine import STEP_TIMEOUT_S
 from services.engine.host import memory_bytes, usable_cores
 from services.engine.kernels.choice import KernelChoice
@@ -38,13 +38,7 @@ class EngineConfig(ProcessConfig):
         ge=1,
         description="memory for keys and values; 1 GiB or a quarter of the memory when not given",
     )
-    memory_guard_ratio: float = Field(
-        DEFAULT_RATIO,
-        gt=0,
-        le=1,
-        description="a model is refused if keys and values, its weights and copies of them would take more than this "
-        "part of the memory of the control group, host or device",
-    )
+    checkpoint: CheckpointConfig = CheckpointConfig()
     threads: int = Field(
         usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"
     )

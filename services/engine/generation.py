@@ -10,17 +10,18 @@ import structlog
 
 from services.common.errors import InternalError
 from services.common.ids import ArtifactId
+from services.common.registry.publish_records import Failure
 from services.common.registry.records import GenerationState as State
 from services.engine.lender import LoadedModel
 
 log = structlog.get_logger()
 
-LOADING: Final = frozenset({State.FETCHING, State.WARMING})
-ENDED: Final = frozenset({State.RETIRED, State.FAILED, State.SUPERSEDED})
-
+_ENDS: Final = {State.FAILED, State.SUPERSEDED}
 _MOVES: Final = {
-    State.FETCHING: {State.WARMING, State.FAILED, State.SUPERSEDED},
-    State.WARMING: {State.ACTIVE, State.FAILED, State.SUPERSEDED},
+    State.FETCHING: {State.VERIFYING, *_ENDS},
+    State.VERIFYING: {State.ALLOCATING, State.FETCHING, *_ENDS},  # back for another try
+    State.ALLOCATING: {State.WARMING, State.FETCHING, *_ENDS},
+    State.WARMING: {State.ACTIVE, *_ENDS},
     State.ACTIVE: {State.DRAINING},
     State.DRAINING: {State.ACTIVE, State.RETIRED},  # back when a rollback names it while it is still here
     State.RETIRED: set[State](),
@@ -38,11 +39,13 @@ class Generation:
 
     Attributes:
         error: Why it failed, or what it waits for.
+        failure: The same for programs, of one that has FAILED.
     """
 
     def __init__(self, artifact_id: ArtifactId, changed: Callable[[], None]) -> None:
         self.artifact_id = artifact_id
         self.error = ""
+        self.failure: Failure | None = None
         self._changed = changed
         self._state = State.FETCHING
         self._model: LoadedModel | None = None
@@ -60,16 +63,17 @@ class Generation:
     def model(self) -> LoadedModel | None:
         return self._model
 
-    def advance(self, state: State, error: str = "") -> None:
-        """Moves to `state`.
+    def advance(self, state: State, failure: Failure | None = None) -> None:
+        """Moves to `state`, with the failure that leads there if one does.
 
         Raises:
             InternalError: There is no such move.
         """
         if state not in _MOVES[self._state] or (state is State.RETIRED and self._users):
             raise InternalError(f"generation {self.artifact_id[:12]}: no way from {self._state} to {state}")
+        error = failure.message if failure else ""
         log.info("generation_state", artifact_id=self.artifact_id, old=self._state, new=state, error=error)
-        self._state, self.error = state, error
+        self._state, self.error, self.failure = state, error, failure
         self._changed()
 
     def explain(self, error: str) -> None:
@@ -83,7 +87,7 @@ class Generation:
 
     def let_go(self) -> None:
         """Drops the model once it has ended and nobody uses it; unmaps, so it may take long. In any thread."""
-        assert self._state in ENDED
+        assert self._state.is_over
         assert not self._users
         self._model = None
 

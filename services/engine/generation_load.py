@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 
 from services.common.backoff import Backoff
-from services.common.errors import HalogenError, NotFound, Overloaded, Unavailable
+from services.common.errors import HalogenError
 from services.common.ids import ArtifactId
-from services.common.stoppable import run_stoppable
+from services.common.registry.records import GenerationState as State
+from services.common.stoppable import in_thread, run_stoppable
 from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import going_on_from, span
 from services.engine.engine import Engine
@@ -22,17 +25,17 @@ from services.engine.lender import LoadedModel
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.warm_up import warm_up
 
-_WORTH_RETRYING: Final = (
-    Unavailable,
-    Overloaded,
-    NotFound,
-)  # an artifact may reach the store after its target
-
 log = structlog.get_logger()
 
 
 class Loader(Protocol):
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact: ...
+
+
+class Verified(Protocol):
+    """An artifact of which a model can be built, in a thread."""
+
+    def build(self, stop: threading.Event) -> LoadedModel: ...
 
 
 class GenerationLoad:
@@ -42,7 +45,7 @@ class GenerationLoad:
         generations: Told of every step.
         engine: Runs the warm-up.
         loader: Prepares artifacts.
-        load: Makes a model of what was prepared; called in a thread.
+        verify: Compares what was prepared with what it should be; called in a thread.
         activate: Lets a warm generation serve; whether it does.
     """
 
@@ -52,21 +55,30 @@ class GenerationLoad:
         *,
         engine: Engine,
         loader: Loader,
-        load: Callable[[PreparedArtifact], LoadedModel],
+        verify: Callable[[PreparedArtifact], Verified],
         activate: Callable[[Generation], bool],
     ) -> None:
         self._generations = generations
         self._engine = engine
         self._loader = loader
-        self._load = load
+        self._verify = verify
         self._activate = activate
+        self._room: dict[
+            Generation, asyncio.Event
+        ] = {}  # of those that are loading, whether there is room for it
 
     async def run(self, generation: Generation) -> None:
         """Loads one to its end, for better or worse, trying again while that may help."""
+        self._room[generation] = asyncio.Event()
         try:
             await self._run(generation)
         finally:
+            del self._room[generation]
             self._generations.stopped(generation)
+
+    def proceed(self, generation: Generation) -> None:
+        """Lets one that is ALLOCATING take memory."""
+        self._room[generation].set()
 
     async def _run(self, generation: Generation) -> None:
         backoff = Backoff()
@@ -79,16 +91,17 @@ class GenerationLoad:
         try:
             with self._trace(generation, "load"):
                 await self._make_ready(generation)
-        except _WORTH_RETRYING as failure:
-            generation.explain(failure.message)
-            _let_go_of_frames(failure)
-            return False
         except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
-            self._generations.failed(generation, _told(generation, failure))
-            _let_go_of_frames(failure)
-        else:
-            self._swap(generation)
+            return self._note(generation, failure)
+        self._swap(generation)
         return True
+
+    def _note(self, generation: Generation, failure: Exception) -> bool:
+        """Whether that was the end of it."""
+        _log(generation, failure)
+        is_over = self._generations.failed(generation, failure)
+        _let_go_of_frames(failure)
+        return is_over
 
     async def _make_ready(self, generation: Generation) -> None:
         if generation.model is None:
@@ -103,12 +116,22 @@ class GenerationLoad:
         def install(model: LoadedModel) -> None:
             self._generations.loaded(generation, model)
 
-        install(await run_stoppable(lambda _stop: self._load(prepared), install))
+        self._generations.reached(generation, State.VERIFYING)
+        verified = await in_thread(lambda: self._verify(prepared))
+        room = self._room[generation]
+        room.clear()
+        self._generations.reached(generation, State.ALLOCATING)
+        await room.wait()
+        install(await run_stoppable(verified.build, install))
 
     def _swap(self, generation: Generation) -> None:
-        with self._trace(generation, "swap"):
-            if self._activate(generation):
-                log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
+        try:
+            with self._trace(generation, "swap"):
+                if self._activate(generation):
+                    log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
+        except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
+            _log(generation, failure)
+            self._generations.not_activated(generation, failure)
 
     def _trace(self, generation: Generation, name: str) -> AbstractContextManager[object]:
         """A span below the publish that asked for it."""
@@ -116,11 +139,10 @@ class GenerationLoad:
         return span(name, {ARTIFACT_ID: generation.artifact_id}, parent=parent)
 
 
-def _told(generation: Generation, failure: Exception) -> str:
-    if isinstance(failure, HalogenError):
-        return failure.message
-    log.error("generation_failed", artifact_id=generation.artifact_id, exc_info=failure)
-    return "it could not be loaded; the engine's log has the details"
+def _log(generation: Generation, failure: Exception) -> None:
+    """With all details where it is a fault of ours; else its record says everything."""
+    if not isinstance(failure, HalogenError):
+        log.error("generation_failed", artifact_id=generation.artifact_id, exc_info=failure)
 
 
 def _let_go_of_frames(failure: BaseException | None) -> None:

@@ -12,9 +12,9 @@ from services.common.registry.view import View
 from services.engine.disposal import Disposal
 from services.engine.engine import Engine
 from services.engine.generation import Generation
-from services.engine.generation_load import GenerationLoad, Loader
-from services.engine.generations import Action, CancelLoad, Dispose, Generations, StartLoad
-from services.engine.lender import LoadedModel
+from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generation_load import GenerationLoad, Loader, Verified
+from services.engine.generations import Generations
 from services.engine.loaded_model import PreparedArtifact
 
 
@@ -25,7 +25,7 @@ class GenerationManager:
         generations: Decides.
         engine: Runs the warm-up, and shows the generations in its occupancy.
         loader: Prepares artifacts.
-        load: Makes a model of what was prepared; called in a thread.
+        verify: Compares what was prepared with what it should be; called in a thread.
         changed: Told the records for engines/{id} after every change.
         activated: Told of every generation that has become ACTIVE after it was loaded.
     """
@@ -36,7 +36,7 @@ class GenerationManager:
         *,
         engine: Engine,
         loader: Loader,
-        load: Callable[[PreparedArtifact], LoadedModel],
+        verify: Callable[[PreparedArtifact], Verified],
         changed: Callable[[tuple[GenerationRecord, ...]], None],
         activated: Callable[[Generation], None] = lambda _: None,
     ) -> None:
@@ -46,7 +46,7 @@ class GenerationManager:
         self._changed = changed
         self._activated = activated
         self._load = GenerationLoad(
-            generations, engine=engine, loader=loader, load=load, activate=self._activate
+            generations, engine=engine, loader=loader, verify=verify, activate=self._activate
         )
         self._loads: dict[Generation, asyncio.Task[None]] = {}
         self._hear: Callable[[], None] = lambda: None
@@ -74,6 +74,8 @@ class GenerationManager:
             case StartLoad(generation):
                 task = self._loads[generation] = group.create_task(self._load.run(generation))
                 task.add_done_callback(lambda _: self._loads.pop(generation))
+            case Proceed(generation):
+                self._load.proceed(generation)
             case CancelLoad(generation):
                 self._loads[generation].cancel()
             case Dispose(generation):

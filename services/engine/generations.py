@@ -7,39 +7,24 @@ users are read together; nothing that loads, computes or unmaps runs under it.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from services.common.errors import PreconditionFailed
 from services.common.ids import ArtifactId, Revision
+from services.common.registry.publish_records import Stage
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
 from services.engine.assignments import Assignments, Pair
-from services.engine.generation import ENDED, LOADING, Generation
+from services.engine.generation import Generation
+from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.held_generation import HeldGeneration
 from services.engine.lender import Lender, LoadedModel
+from services.engine.load_failure import WAITING_FOR_DRAIN, failure_of, may_pass, timeout_of
 from services.engine.occupancy import ResidentGeneration
 
-
-class StartLoad(NamedTuple):
-    """Begin to load it; `Generations.stopped` is told when that has come to an end."""
-
-    generation: Generation
-
-
-class CancelLoad(NamedTuple):
-    """Call its load off."""
-
-    generation: Generation
-
-
-class Dispose(NamedTuple):
-    """Let it go; comes once."""
-
-    generation: Generation
-
-
-Action = StartLoad | CancelLoad | Dispose
+MOST_RESIDENT: Final = 2  # of a model@cohort: the one that serves, and the next or the last
 
 
 class Borrowed(NamedTuple):
@@ -49,36 +34,28 @@ class Borrowed(NamedTuple):
     model: LoadedModel
 
 
-@dataclasses.dataclass(slots=True)
-class _Held:
-    """A generation, and how it came here."""
-
-    generation: Generation
-    asked: frozenset[Revision]  # for whom it is loaded
-    is_loading: bool = True  # until its load has come to an end, whatever came of it
-    is_disposed: bool = False
-    drained_at_s: float = 0.0
-
-
 class Generations:
     """The generations of one engine, none twice.
 
     A new one is loaded beside the old one. The old one drains once nothing names it and its successor is active
-    here; it is retired when tickets granted for it have expired and its last request has ended.
+    here; it is retired when tickets granted for it have expired and its last request has ended. At most two of a
+    model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain.
 
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
+        timeout_s: How long a candidate may take from ALLOCATING to ACTIVE, the wait for a drain included.
 
     Attributes:
         on_change: Called after every change that others are told of, or that may make something due; set by the owner.
     """
 
-    def __init__(self, assignments: Assignments, ticket_ttl_s: float) -> None:
+    def __init__(self, assignments: Assignments, *, ticket_ttl_s: float, timeout_s: float) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._assignments = assignments
         self._ticket_ttl_s = ticket_ttl_s
-        self._held: dict[ArtifactId, _Held] = {}
+        self._timeout_s = timeout_s
+        self._held: dict[ArtifactId, HeldGeneration] = {}
         self._held_back = ""
 
     def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
@@ -101,23 +78,45 @@ class Generations:
     @property
     def next_due_s(self) -> float | None:
         """When something becomes due by itself, on the clock of `decide`."""
-        draining = (held for held in self._held.values() if held.generation.state is State.DRAINING)
-        return min((held.drained_at_s for held in draining if not held.generation.users), default=None)
+        times = (self._due_s(held) for held in self._held.values())
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    def reached(self, generation: Generation, state: State) -> None:
+        """Its load has got so far; one that was called off meanwhile stays so."""
+        if not generation.state.is_over:
+            generation.advance(state)
 
     def loaded(self, generation: Generation, model: LoadedModel) -> None:
         """It has its model; of one that was called off meanwhile, the model is disposed of with it."""
         generation.install(model)
-        if generation.state not in ENDED:
-            generation.advance(State.WARMING)
+        self.reached(generation, State.WARMING)
 
-    def failed(self, generation: Generation, error: str) -> None:
-        """No more tries are made; what was called off stays so."""
-        if generation.state not in ENDED:
-            generation.advance(State.FAILED, error)
+    def failed(self, generation: Generation, error: Exception) -> bool:
+        """A try has failed; whether it was the last one."""
+        if generation.state.is_over:
+            return True
+        held = self._held[generation.artifact_id]
+        held.tries += 1
+        is_served = self._assignments.is_served(generation.artifact_id)
+        failure = failure_of(error, generation.state)
+        if not may_pass(error, tries=held.tries, is_served=is_served):
+            generation.advance(State.FAILED, failure)
+            return True
+        if generation.state in {State.VERIFYING, State.ALLOCATING}:
+            held.is_resident = False
+            generation.advance(State.FETCHING)
+        generation.explain(failure.message)
+        return False
+
+    def not_activated(self, generation: Generation, error: Exception) -> None:
+        """It could not be taken into service, by a fault of ours."""
+        if generation.state.is_loading:
+            failure = failure_of(error, generation.state)
+            generation.advance(State.FAILED, failure.model_copy(update={"stage": Stage.SWAP}))
 
     def activate(self, generation: Generation) -> bool:
         """Lets a warm generation serve, if it is still named: what is desired is read in the same call."""
-        if generation.state in ENDED:
+        if generation.state.is_over:
             return False
         is_wanted = generation.artifact_id in self._assignments.wanted()
         generation.advance(State.ACTIVE if is_wanted else State.SUPERSEDED)
@@ -186,6 +185,11 @@ class Generations:
         return {pair: active.get(pair, Revision(0)) for pair in self.desired}
 
     @property
+    def conflicts(self) -> int:
+        """Records of the registry that were refused so far: they gave a known revision another artifact."""
+        return self._assignments.conflicts
+
+    @property
     def weights_bytes(self) -> Mapping[ArtifactId, int]:
         """Mapped weights of every artifact that is loaded."""
         models = ((artifact_id, held.generation.model) for artifact_id, held in self._held.items())
@@ -201,32 +205,69 @@ class Generations:
 
     def _start(self, artifact_id: ArtifactId) -> StartLoad:
         generation = Generation(artifact_id, self.on_change)
-        self._held[artifact_id] = _Held(generation, self._assignments.revisions(artifact_id))
+        self._held[artifact_id] = HeldGeneration(generation, self._assignments.revisions(artifact_id))
         self.on_change()
         return StartLoad(generation)
 
-    def _settle(self, held: _Held, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
+    def _settle(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
         generation = held.generation
-        if generation.state in LOADING and not is_wanted:
-            generation.advance(State.SUPERSEDED)
-            yield CancelLoad(generation)
+        if generation.state.is_loading:
+            yield from self._bring_on(held, now_s, is_wanted=is_wanted)
         elif generation.state is State.ACTIVE and not is_wanted:
             self._drain_if_replaced(held, now_s)
         elif generation.state is State.DRAINING and is_wanted:
             generation.advance(State.ACTIVE)
         elif generation.state is State.DRAINING and now_s >= held.drained_at_s and not generation.users:
             generation.advance(State.RETIRED)
-        if generation.state in ENDED and not held.is_loading and not generation.users:
+        if generation.state.is_over and not held.is_loading and not generation.users:
             yield from self._let_go(held, is_wanted=is_wanted)
 
-    def _drain_if_replaced(self, held: _Held, now_s: float) -> None:
+    def _bring_on(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
+        generation = held.generation
+        if generation.state is State.ALLOCATING and held.allocating_since_s is None:
+            held.allocating_since_s = now_s
+        deadline_s = self._due_s(held)
+        if not is_wanted:
+            generation.advance(State.SUPERSEDED)
+            yield CancelLoad(generation)
+        elif deadline_s is not None and now_s >= deadline_s:
+            generation.advance(State.FAILED, timeout_of(generation.state, self._timeout_s, generation.error))
+            yield CancelLoad(generation)
+        elif generation.state is State.ALLOCATING and not held.is_resident:
+            yield from self._allocate(held)
+
+    def _allocate(self, held: HeldGeneration) -> Iterator[Action]:
+        if self._has_room(held):
+            held.is_resident = True
+            held.generation.explain("")
+            yield Proceed(held.generation)
+        elif held.generation.error != WAITING_FOR_DRAIN:
+            held.generation.explain(WAITING_FOR_DRAIN)
+
+    def _has_room(self, held: HeldGeneration) -> bool:
+        """Whether no model@cohort would have too many resident."""
+        others = [other.generation.artifact_id for other in self._held.values() if other.is_resident]
+        shared: Counter[Pair] = Counter()
+        for artifact_id in others:
+            shared.update(self._assignments.pairs(artifact_id))
+        pairs = self._assignments.pairs(held.generation.artifact_id)
+        return all(shared[pair] < MOST_RESIDENT for pair in pairs)
+
+    def _due_s(self, held: HeldGeneration) -> float | None:
+        """When something becomes due with it; what gateways route to is never late."""
+        if held.generation.state.is_loading and self._assignments.is_served(held.generation.artifact_id):
+            return None
+        return held.due_s(self._timeout_s)
+
+    def _drain_if_replaced(self, held: HeldGeneration, now_s: float) -> None:
         if self._assignments.replaced(held.generation.artifact_id, self._by_artifact):
             held.drained_at_s = now_s + self._ticket_ttl_s
             held.generation.advance(State.DRAINING)
 
-    def _let_go(self, held: _Held, *, is_wanted: bool) -> Iterator[Action]:
+    def _let_go(self, held: HeldGeneration, *, is_wanted: bool) -> Iterator[Action]:
         """Of one that has ended: its model first; itself unless it shows why an artifact that is asked for is not here."""
         generation = held.generation
+        held.is_resident = False
         if generation.model is not None and not held.is_disposed:
             held.is_disposed = True
             yield Dispose(generation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from services.engine.kernels.protocol import Decoder, Kernels
 from services.engine.mapping import map_file, populate
 from services.engine.memory_need import MemoryNeed
 from services.engine.model.graph_check import build_of, check_graph
-from services.engine.model.weights import DTypeChoice, bind, copied_bytes, stored_dtype
+from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
 from services.engine.ragged import Ragged
 
 log = structlog.get_logger()
@@ -101,35 +102,68 @@ class ModelLoading:
         need = MemoryNeed.foreseen(manifest, self.dtype, arena_bytes, is_nearby=is_nearby)
         need.check(self.guard, self.shared)
 
-    def load(self, prepared: PreparedArtifact) -> ModelOnArena:
-        """Maps and binds the weights; takes as long as their pages take to become resident.
+    def verify(self, prepared: PreparedArtifact) -> VerifiedWeights:
+        """Maps the weights, and compares their header with what the loader verified and what the config asks for.
 
         Raises:
             CorruptData: The file is not the one that the loader verified, or its tensors do not fit its config.
-            PreconditionFailed: What was built is not the model that the file describes.
             Unsupported: It is a model that this engine does not compute.
             Unavailable: The file is gone.
-            Overloaded: Memory would be short.
         """
         mapped = map_file(prepared.weights)
         header = _read_header(mapped)
         if header.identity != prepared.identity:
-            raise CorruptData("the mapped weights are not those that the loader verified; prepare them again")
-        need = MemoryNeed(self.arena.untouched_bytes, copied_bytes(header, self.dtype))
-        need.check(self.guard, self.shared)
-        populate(mapped[: max(0, mapped.numel() - prepared.lazy_bytes)])
+            raise CorruptData(
+                "the mapped weights are not those that the loader verified; prepare them again",
+                reason="IDENTITY_MISMATCH",
+            )
         architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
-        weights = bind(mapped, header, architecture, self.dtype)
-        limit = min(self.max_model_len or math.inf, architecture.max_position_embeddings)
-        decoder = self.kernels.decoder(architecture, weights, int(limit))
-        build = build_of(self.kernels.name, decoder.dtype)
+        check_tensors(header, architecture, self.dtype)
+        resident = mapped[: max(0, mapped.numel() - prepared.lazy_bytes)]
+        return VerifiedWeights(self, mapped, resident, header, architecture)
+
+    def load(self, prepared: PreparedArtifact) -> ModelOnArena:
+        """A model of what was prepared, without a pause; raises as `verify` and `VerifiedWeights.build` do."""
+        return self.verify(prepared).build(threading.Event())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VerifiedWeights:
+    """Weights that are mapped and fit their config; of the memory that a model of them takes, none is taken yet."""
+
+    _loading: ModelLoading
+    _mapped: torch.Tensor
+    _resident: torch.Tensor  # the beginning that shall be resident
+    _header: Header
+    _architecture: Architecture
+
+    def build(self, stop: threading.Event) -> ModelOnArena:
+        """Makes the pages resident and the model; takes as long as that takes.
+
+        Args:
+            stop: Calls it off, soon.
+
+        Raises:
+            PreconditionFailed: What was built is not the model that the file describes.
+            Unsupported: It is a model that this engine does not compute.
+            Overloaded: Memory would be short.
+            Cancelled: It was called off.
+        """
+        loading, header = self._loading, self._header
+        need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(header, loading.dtype))
+        need.check(loading.guard, loading.shared)
+        populate(self._resident, stop)
+        weights = bind(self._mapped, header, self._architecture, loading.dtype, stop)
+        limit = min(loading.max_model_len or math.inf, self._architecture.max_position_embeddings)
+        decoder = loading.kernels.decoder(self._architecture, weights, int(limit))
+        build = build_of(loading.kernels.name, decoder.dtype)
         check_graph(header, decoder.architecture, decoder.weights, build)
         return ModelOnArena(
             decoder,
-            self.arena,
-            vocab_size=architecture.vocab_size,
+            loading.arena,
+            vocab_size=self._architecture.vocab_size,
             max_context_tokens=int(limit),
-            weights_bytes=mapped.numel(),
+            weights_bytes=self._mapped.numel(),
             built=Built(header.graph, build),
         )
 

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import threading
 import weakref
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from services.common.errors import Unavailable
 
 _FAILED: Final = ctypes.c_void_p(-1).value
 _MADV_POPULATE_READ: Final = 22  # Linux 5.14
+_PIECE_BYTES: Final = 64 << 20  # whole huge pages
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -55,9 +57,17 @@ def map_file(path: Path) -> torch.Tensor:
     return torch.frombuffer(buffer, dtype=torch.uint8)
 
 
-def populate(mapped: torch.Tensor) -> None:
+def populate(mapped: torch.Tensor, stop: threading.Event) -> None:
     """Makes every page of a mapping resident, so that the first step does not fault its way through it.
 
     Slow for large files and holds no lock: call it in a thread. Older kernels fault as they go.
+
+    Args:
+        mapped: What `map_file` gave, or the beginning of it.
+        stop: Ends it early, between two pieces.
     """
-    _libc.madvise(mapped.data_ptr(), mapped.numel(), _MADV_POPULATE_READ)
+    for begin in range(0, mapped.numel(), _PIECE_BYTES):
+        if stop.is_set():
+            return
+        piece = mapped[begin : begin + _PIECE_BYTES]
+        _libc.madvise(piece.data_ptr(), piece.numel(), _MADV_POPULATE_READ)

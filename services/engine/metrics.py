@@ -99,6 +99,11 @@ def _export_generations(live: LiveMetrics, generations: Generations, build: str)
         ("model", "cohort", "artifact", "revision", "build", "state"),
         infos,
     )
+    live.counter(
+        "revision_conflicts_total",
+        "Records of the registry that were refused: they name another artifact for a known revision.",
+        lambda: generations.conflicts,
+    )
     live.gauges(
         "engine_desired_revision",
         "The revision that the registry asks of this engine.",

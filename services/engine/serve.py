@@ -79,9 +79,9 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         kernels=kernels,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
-        guard=MemoryGuard(config.memory_guard_ratio, HostMemory().bounds),
+        guard=MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds),
         shared=MemoryGuard(
-            config.memory_guard_ratio,
+            config.checkpoint.memory_guard_ratio,
             lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)),
         ),
     )
@@ -112,12 +112,16 @@ class _Room:
         self._engine = engine
         self._stopping = self._stalled = ""  # why nothing new is taken
         engine.on_stall = self._on_stall
-        self._generations = Generations(Assignments(ServedPairs.parse(config.serves)), config.ticket_ttl_s)
+        self._generations = Generations(
+            Assignments(ServedPairs.parse(config.serves)),
+            ticket_ttl_s=config.ticket_ttl_s,
+            timeout_s=config.checkpoint.timeout_ms / 1000,
+        )
         self._manager = GenerationManager(
             self._generations,
             engine=engine,
             loader=SuitableOnly(loader, self._offer, self._check_memory),
-            load=loading.load,
+            verify=loading.verify,
             changed=self._on_change,
             activated=self._qualifier.note,
         )

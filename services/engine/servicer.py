@@ -14,7 +14,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from services.common.errors import HalogenError, InvalidRequest
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
-from services.common.registry.records import GenerationState
 from services.common.telemetry.attributes import ARTIFACT_ID, ENGINE_ID, REQUEST_ID, TICKET_ID
 from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket
@@ -32,15 +31,6 @@ from services.engine.validation import AskedRequest, validate
 _FINISH: Final = {
     FinishReason.STOP: types_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: types_pb2.FINISH_REASON_LENGTH,
-}
-_STATES: Final = {
-    GenerationState.FETCHING: types_pb2.GENERATION_STATE_FETCHING,
-    GenerationState.WARMING: types_pb2.GENERATION_STATE_WARMING,
-    GenerationState.ACTIVE: types_pb2.GENERATION_STATE_ACTIVE,
-    GenerationState.DRAINING: types_pb2.GENERATION_STATE_DRAINING,
-    GenerationState.RETIRED: types_pb2.GENERATION_STATE_RETIRED,
-    GenerationState.FAILED: types_pb2.GENERATION_STATE_FAILED,
-    GenerationState.SUPERSEDED: types_pb2.GENERATION_STATE_SUPERSEDED,
 }
 Context = grpc.aio.ServicerContext
 Responses = AsyncIterator[engine_pb2.GenerateTokensResponse]
@@ -229,7 +219,7 @@ def _live_ticket(ticket: LiveTicket) -> engine_pb2.LiveTicket:
 def _resident(generation: ResidentGeneration) -> engine_pb2.ResidentGeneration:
     return engine_pb2.ResidentGeneration(
         artifact_id=generation.artifact_id,
-        state=_STATES[generation.state],
+        state=f"GENERATION_STATE_{generation.state}",
         block_bytes=generation.block_bytes,
         block_tokens=generation.block_tokens,
         max_context_tokens=generation.max_context_tokens,

@@ -9,7 +9,14 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from services.common.backoff import Backoff
-from services.common.errors import DeadlinePassed, HalogenError, Overloaded, PreconditionFailed, Unavailable
+from services.common.errors import (
+    DeadlinePassed,
+    HalogenError,
+    NotFound,
+    Overloaded,
+    PreconditionFailed,
+    Unavailable,
+)
 from services.common.ids import ArtifactId, Cohort, ModelName
 from services.common.registry.records import Serving, Target
 from services.common.registry.view import View
@@ -20,7 +27,7 @@ from services.gateway.text_model import TextModel, TextModelReader
 
 log = structlog.get_logger()
 
-_PASSING = (Unavailable, Overloaded, DeadlinePassed)
+_PASSING = (Unavailable, Overloaded, DeadlinePassed, NotFound)  # its files may be on their way to the store
 
 
 class ArtifactFiles(Protocol):

@@ -84,7 +84,7 @@ class EngineInstance:
     def is_loading(self, artifact_id: ArtifactId) -> bool:
         """Whether the artifact is on its way to being ACTIVE here."""
         found = self._residents.get(artifact_id)
-        return found is not None and found.state in {GenerationState.FETCHING, GenerationState.WARMING}
+        return found is not None and found.state.is_loading
 
     def needed_bytes(self, resident: Resident, prompt_tokens: int, max_tokens: int) -> int:
         """KV bytes of a request's worst case, in whole blocks."""

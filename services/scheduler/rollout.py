@@ -99,7 +99,9 @@ def _unread(model: ModelName, unread: Unread) -> Failure:
 def _failed(model: ModelName, failed: Failed, min_ready: int) -> Failure:
     who = "no engine" if min_ready == 1 else f"of {min_ready} engines that must, too few"
     message = f"{who} can serve {model}: {failed.held.error}"
-    return Failure(stage=Stage.UNSPECIFIED, reason="ENGINE_FAILED", message=message)
+    told = failed.held.failure  # engines of an older version tell none
+    stage, reason = (told.stage, told.reason) if told else (Stage.UNSPECIFIED, "ENGINE_FAILED")
+    return Failure(stage=stage, reason=reason, message=message)
 
 
 def _late(seen: PublishProgress, min_ready: int) -> Failure:

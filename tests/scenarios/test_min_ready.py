@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from halogen.v1 import types_pb2
 from services.common.errors import CorruptData
-from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
+from services.engine.loaded_model import ModelOnArena, VerifiedWeights
 from services.engine.servicer import EngineServicer
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.publishing import APPLIED, FAILED, Operator, operator
@@ -48,15 +49,15 @@ class Second:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_broken = False
         self.go: asyncio.Event | None = None
-        self._load = ModelLoading.load
+        self._build = VerifiedWeights.build
         self._loop = asyncio.get_running_loop()
 
-        def loaded(loading: ModelLoading, prepared: PreparedArtifact) -> ModelOnArena:
-            if loading.max_model_len == SECOND_MAX_LEN:
+        def built(verified: VerifiedWeights, stop: threading.Event) -> ModelOnArena:
+            if verified._loading.max_model_len == SECOND_MAX_LEN:
                 self._begin()
-            return self._load(loading, prepared)
+            return self._build(verified, stop)
 
-        monkeypatch.setattr(ModelLoading, "load", loaded)
+        monkeypatch.setattr(VerifiedWeights, "build", built)
 
     def _begin(self) -> None:
         """In the load's thread."""
@@ -103,12 +104,13 @@ async def test_with_two_that_must_be_ready_both_return_when_one_fails(
         second.is_broken = True
         await me.publish(new, min_ready=2)
         outcome = await me.end(2)
-        assert (FAILED, "ENGINE_FAILED") == (outcome.state, outcome.failure.reason)
+        assert (FAILED, "CORRUPT_DATA") == (outcome.state, outcome.failure.reason)
+        assert types_pb2.STAGE_ALLOCATION == outcome.failure.stage
         assert "too few can serve m: it is torn" in outcome.failure.message
         await _until_held(me, {("engine-1", old), ("engine-2", old)})
         assert old == (await _answer(system)).artifact_id
         cohort = await me.cohort()
-        assert (2, 1, "ENGINE_FAILED") == (
+        assert (2, 1, "CORRUPT_DATA") == (
             cohort.desired_revision,
             cohort.serving_revision,
             cohort.last_error.reason,

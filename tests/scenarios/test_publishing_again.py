@@ -22,7 +22,7 @@ ORDER = Order("m", "stable", "", who="test", why="test")
 Start = Callable[..., Any]
 ROOMS = {
     "gateway": (TextModelReader, "read", "cannot serve m: it is torn"),
-    "engine": (ModelLoading, "load", "no engine can serve m: it is torn"),
+    "engine": (ModelLoading, "verify", "no engine can serve m: it is torn"),
 }
 
 

@@ -123,7 +123,7 @@ async def test_r_e4_with_a_model_that_fails_to_load_nobody_is_ever_ready(
     def fail(*_: object) -> None:
         raise CorruptData("block 3 is torn")
 
-    monkeypatch.setattr(ModelLoading, "load", fail)
+    monkeypatch.setattr(ModelLoading, "verify", fail)
     system: Cluster = await start("in_process")
     async with health(system.engine) as engine, health(system.gateway) as gateway:
         with pytest.raises(CommandError, match="no engine can serve m: block 3 is torn"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from services.cli.console import CommandError
 from services.cli.published import Published
 from services.common.client import Client
 from services.common.errors import Overloaded, Unavailable
@@ -119,6 +120,28 @@ async def test_r_a12_a_load_that_memory_cannot_bear_is_refused_and_the_old_revis
     assert (first.artifact_id, first.revision) == (answer.provenance.artifact_id, answer.provenance.revision)
 
 
+async def test_r_a12_a_candidate_for_which_memory_is_short_only_now_fails_and_the_old_revision_serves(
+    start: Start, stories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was room when it was registered, and there is none when it is published: FAILED by the guard, at once.
+
+    Fault injection: turns red when `may_pass` lets a candidate wait for memory.
+    """
+    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(1 << 30), "0"))
+    monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
+    system: Cluster = await start("in_process")
+    first = await system.publish("m", stories["stories-v1"])
+    (memory.cgroup / "memory.current").write_text(str(1 << 30))
+    with pytest.raises(
+        CommandError, match=rf"no engine can serve m: .*memory guard: needs \d+ \+ holds {1 << 30}"
+    ):
+        await system.publish("m", stories["stories-v2"])
+    async with system.client() as client:
+        answer = await client.generate(STORY, max_tokens=4).complete()
+    assert answer.provenance is not None
+    assert (first.artifact_id, first.revision) == (answer.provenance.artifact_id, answer.provenance.revision)
+
+
 async def test_an_engine_can_map_the_stores_own_file(start: Start, stories: dict[str, Path]) -> None:
     """Where it is asked for: the same answer as from memory, no copy, and the status says how it is read."""
     answers = []
@@ -170,7 +193,7 @@ async def test_an_engine_without_memory_for_keys_and_values_says_so(
 ) -> None:
     """Its arena is promised memory that it has not touched: weights beside it are refused before anybody is killed.
 
-    Fault injection: turns red when neither SuitableOnly nor ModelLoading.load asks the guard.
+    Fault injection: turns red when neither SuitableOnly nor VerifiedWeights.build asks the guard.
     """
     memory = make_memory(tmp_path / "host", "0::/\n", group("", str(70 << 20), "0"))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)

@@ -40,6 +40,8 @@ class GenerationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GENERATION_STATE_DRAINING: _ClassVar[GenerationState]
     GENERATION_STATE_RETIRED: _ClassVar[GenerationState]
     GENERATION_STATE_FAILED: _ClassVar[GenerationState]
+    GENERATION_STATE_VERIFYING: _ClassVar[GenerationState]
+    GENERATION_STATE_ALLOCATING: _ClassVar[GenerationState]
     GENERATION_STATE_SUPERSEDED: _ClassVar[GenerationState]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
@@ -63,6 +65,8 @@ GENERATION_STATE_ACTIVE: GenerationState
 GENERATION_STATE_DRAINING: GenerationState
 GENERATION_STATE_RETIRED: GenerationState
 GENERATION_STATE_FAILED: GenerationState
+GENERATION_STATE_VERIFYING: GenerationState
+GENERATION_STATE_ALLOCATING: GenerationState
 GENERATION_STATE_SUPERSEDED: GenerationState
 
 class SamplingParams(_message.Message):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Final
+
+from pydantic import field_validator
 
 from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
 from services.common.registry.publish_records import Failure, Strategy
@@ -139,6 +141,8 @@ class AuditRecord(Record):
 
 class GenerationState(enum.StrEnum):
     FETCHING = "FETCHING"
+    VERIFYING = "VERIFYING"
+    ALLOCATING = "ALLOCATING"
     WARMING = "WARMING"
     ACTIVE = "ACTIVE"
     DRAINING = "DRAINING"
@@ -146,9 +150,33 @@ class GenerationState(enum.StrEnum):
     FAILED = "FAILED"
     SUPERSEDED = "SUPERSEDED"
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether it may yet become ACTIVE for the first time."""
+        return self in _LOADING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in _OVER
+
+
+_LOADING: Final = frozenset(
+    {
+        GenerationState.FETCHING,
+        GenerationState.VERIFYING,
+        GenerationState.ALLOCATING,
+        GenerationState.WARMING,
+    }
+)
+_OVER: Final = frozenset({GenerationState.RETIRED, GenerationState.FAILED, GenerationState.SUPERSEDED})
+
 
 class GenerationRecord(Record):
-    """What one engine holds, or fails to hold, for one model@cohort."""
+    """What one engine holds, or fails to hold, for one model@cohort.
+
+    failure is there when it is FAILED; error, for people, tells that or what a load waits for.
+    """
 
     model: ModelName
     cohort: Cohort
@@ -156,6 +184,7 @@ class GenerationRecord(Record):
     artifact_id: ArtifactId
     state: GenerationState
     error: str = ""
+    failure: Failure | None = None
 
 
 class ProcessRecord(Record):
@@ -186,6 +215,14 @@ class EngineRecord(ProcessRecord):
     serves: tuple[str, ...] = ()
     offer: OfferRecord | None = None
     generations: tuple[GenerationRecord, ...] = ()
+
+    @field_validator("generations", mode="before")
+    @classmethod
+    def _leave_out_unknown(cls, value: Any) -> Any:
+        """Newer engines may have states that this build does not know; the rest of what they say counts."""
+        if not isinstance(value, list):
+            return value
+        return [each for each in value if each.get("state") in GenerationState.__members__]
 
 
 class LoaderRecord(ProcessRecord):

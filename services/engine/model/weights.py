@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Mapping
 from typing import Final, Literal, NoReturn
 
@@ -13,7 +14,7 @@ from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD, decoder_
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import TensorEntry
-from services.common.errors import CorruptData, Unsupported
+from services.common.errors import Cancelled, CorruptData, Unsupported
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
 
 DTypeChoice = Literal["auto", "bfloat16", "float32"]
@@ -55,8 +56,23 @@ def copied_bytes(header: Header, dtype: DTypeChoice) -> int:
     return sum(DType.FP32.nbytes(entry.shape) for entry in copied)
 
 
+def check_tensors(header: Header, architecture: Architecture, dtype: DTypeChoice) -> None:
+    """Raises what `bind` would, as far as the header tells.
+
+    Raises:
+        CorruptData: A tensor is missing, left over or of another shape than `architecture` has it.
+        Unsupported: The weights cannot be used in that dtype without a copy.
+    """
+    _check_shapes(header.tensors, architecture)
+    _check_dtype(architecture.dtype, dtype)
+
+
 def bind(
-    mapped: torch.Tensor, header: Header, architecture: Architecture, dtype: DTypeChoice
+    mapped: torch.Tensor,
+    header: Header,
+    architecture: Architecture,
+    dtype: DTypeChoice,
+    stop: threading.Event | None = None,
 ) -> LlamaWeights:
     """Makes the weights' views of the mapping.
 
@@ -65,14 +81,15 @@ def bind(
         header: Its header.
         architecture: What the artifact's config.json describes.
         dtype: "float32" copies weights stored in less; anything else uses them in place, but for fp16, which is copied.
+        stop: Calls it off between two tensors.
 
     Raises:
-        CorruptData: A tensor is missing, left over or of another shape than `architecture` has it.
-        Unsupported: The weights cannot be used in that dtype without a copy.
+        CorruptData, Unsupported: As `check_tensors` does.
+        Cancelled: It was called off.
     """
-    _check_tensors(header.tensors, architecture)
-    _check_dtype(architecture.dtype, dtype)
-    return _Binder(mapped, header, _TORCH[compute_dtype(architecture.dtype, dtype)]).bind(architecture)
+    check_tensors(header, architecture, dtype)
+    made_in = _TORCH[compute_dtype(architecture.dtype, dtype)]
+    return _Binder(mapped, header, made_in, stop or threading.Event()).bind(architecture)
 
 
 def _check_dtype(stored: DType, choice: DTypeChoice) -> None:
@@ -84,7 +101,7 @@ def _check_dtype(stored: DType, choice: DTypeChoice) -> None:
         )
 
 
-def _check_tensors(tensors: Mapping[str, TensorEntry], architecture: Architecture) -> None:
+def _check_shapes(tensors: Mapping[str, TensorEntry], architecture: Architecture) -> None:
     expected = {spec.name: spec.shape for spec in decoder_tensors(architecture)}
     for name in sorted(expected.keys() - tensors.keys()):
         _refuse(f"tensor {name} is missing")
@@ -102,7 +119,10 @@ def _refuse(what: str) -> NoReturn:
 class _Binder:
     """Views of one mapping, in one dtype."""
 
-    def __init__(self, mapped: torch.Tensor, header: Header, dtype: torch.dtype) -> None:
+    def __init__(
+        self, mapped: torch.Tensor, header: Header, dtype: torch.dtype, stop: threading.Event
+    ) -> None:
+        self._stop = stop
         self._mapped = mapped
         self._tensors = header.tensors
         self._dtype = dtype
@@ -136,6 +156,8 @@ class _Binder:
 
     def _view(self, *names: str) -> torch.Tensor:
         """One matrix of tensors that lie back to back, row after row; copied only to another dtype."""
+        if self._stop.is_set():
+            raise Cancelled("the load was called off")
         entries = [self._tensors[name] for name in names]
         for before, entry in itertools.pairwise(entries):
             if entry.offset != before.end:

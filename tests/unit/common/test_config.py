@@ -6,15 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from services.common.config import ProcessConfig
 from services.common.rpc.address import Address
 
 
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    timeout_ms: int = Field(default=600, ge=1, description="milliseconds")
+    ratio: float = Field(default=0.5, description="a part")
+
+
 class Config(ProcessConfig):
     role = "engine"
     chunk_tokens: int = Field(512, ge=1, description="tokens of a chunk")
+    checkpoint: Section = Section()
 
 
 @pytest.fixture
@@ -42,9 +50,27 @@ def test_lists_are_commas_in_flags_and_variables_and_lists_in_files(
     assert (("c:1", "d:2"), ("a:1", "b:2"), ("e:1", "f:2")) == (by_file, by_flag, Config.load([]).etcd)
 
 
+def test_a_section_comes_from_all_sources_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one says of it leaves the rest to the weaker ones.
+
+    Fault injection: turns red without `env_nested_delimiter`.
+    """
+    path = tmp_path / "engine.yaml"
+    path.write_text("checkpoint: {timeout_ms: 1, ratio: 0.1}\n")
+    by_file = Config.load(["--config", str(path)]).checkpoint
+    monkeypatch.setenv("HALOGEN_CHECKPOINT__TIMEOUT_MS", "2")
+    by_variable = Config.load(["--config", str(path)]).checkpoint
+    by_flag = Config.load(["--config", str(path), "--checkpoint.timeout-ms", "3"])
+    assert [(1, 0.1), (2, 0.1), (3, 0.1)] == [
+        (each.timeout_ms, each.ratio) for each in (by_file, by_variable, by_flag.checkpoint)
+    ]
+    assert {"timeout_ms": 3, "ratio": 0.1} == by_flag.as_event()["checkpoint"]
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
+        (["--checkpoint.timeout-ms", "0"], "--checkpoint.timeout-ms: should be greater than or equal to 1"),
         (["--chunk-tokens", "0"], "--chunk-tokens: should be greater than or equal to 1 (got '0')"),
         (["--listen", "nowhere"], "--listen: 'nowhere' is not host:port"),
         (["--bogus", "1"], "unrecognized arguments: --bogus"),
@@ -76,6 +102,8 @@ def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path, capsys: pytest.C
         (b"- a\n- b\n", "give settings as lines"),
         (b"just words", "give settings as lines"),
         (b"bogus: 1", "there is no setting 'bogus'; see --help"),
+        (b"checkpoint: {timeout: 1}", "there is no setting 'timeout' in checkpoint; do you mean timeout_ms?"),
+        (b"checkpoint: 3", "checkpoint is a section: give lines"),
     ],
 )
 def test_a_broken_file_is_one_line(
@@ -112,8 +140,13 @@ def test_the_event_has_plain_values() -> None:
 
 def test_a_misspelt_variable_is_told_with_the_one_it_may_be() -> None:
     """Known ones and other processes' are none of it. Fault injection: `misspelt` compares whole names."""
-    variables = ["HALOGEN_CHUNK_TOKEN", "HALOGEN_LISTEN", "HALOGEN_STORE", "HALOGEN_TICKET_KEY_FILE", "PATH"]
-    assert {"HALOGEN_CHUNK_TOKEN": "HALOGEN_CHUNK_TOKENS"} == Config.misspelt(variables)
+    known = ["HALOGEN_LISTEN", "HALOGEN_CHECKPOINT__RATIO"]
+    others = ["HALOGEN_STORE", "HALOGEN_TICKET_KEY_FILE", "PATH"]
+    slips = {
+        "HALOGEN_CHECKPOINT_TIMEOUT_MS": "HALOGEN_CHECKPOINT__TIMEOUT_MS",
+        "HALOGEN_CHUNK_TOKEN": "HALOGEN_CHUNK_TOKENS",
+    }
+    assert slips == Config.misspelt([*known, *others, *slips])
 
 
 def test_a_missing_file_is_said() -> None:

@@ -37,7 +37,8 @@ def test_a_refusal_says_what_to_do() -> None:
     guard = MemoryGuard(0.85, lambda: [HOST])
     guard.check(350)
     with pytest.raises(
-        Overloaded, match=r"needs 351 .* of this host; free memory.*--memory-guard-ratio"
+        Overloaded,
+        match=r"needs 351 .* of this host; free memory.*--memory-guard-ratio.*--checkpoint.memory-guard-ratio",
     ) as refused:
         guard.check(351)
     assert "MEMORY_GUARD" == refused.value.reason

@@ -92,8 +92,15 @@ def run_to_end(stepper: Stepper, now: float = 0.0) -> list[Update]:
 
 def generation(model: CountingModel, artifact: str = "a" * 64) -> Generation:
     """An ACTIVE generation of a fake model."""
-    made = Generation(ArtifactId(artifact), lambda: None)
-    made.install(model)
-    made.advance(GenerationState.WARMING)
+    made = warming_generation(model, artifact)
     made.advance(GenerationState.ACTIVE)
+    return made
+
+
+def warming_generation(model: CountingModel, artifact: str = "a" * 64) -> Generation:
+    """One that has its model and serves nobody yet."""
+    made = Generation(ArtifactId(artifact), lambda: None)
+    for state in (GenerationState.VERIFYING, GenerationState.ALLOCATING, GenerationState.WARMING):
+        made.advance(state)
+    made.install(model)
     return made

@@ -8,6 +8,7 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from services.common.background import background
 from services.common.errors import HalogenError
@@ -20,6 +21,7 @@ from services.common.registry.view import View
 from services.engine.arena import Arena
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.engine import Engine
+from services.engine.generation_load import Verified
 from services.engine.generation_manager import GenerationManager
 from services.engine.generations import Generations
 from services.engine.kernels.portable import PortableKernels
@@ -52,6 +54,14 @@ class FakeLoader:
         return self.real.get(artifact_id, nothing)
 
 
+class _FakeVerified(NamedTuple):
+    world: World
+    artifact_id: ArtifactId
+
+    def build(self, _stop: threading.Event) -> LoadedModel:
+        return self.world.build(self.artifact_id)
+
+
 class World:
     """A manager on an in-memory registry, and what it has told."""
 
@@ -68,22 +78,26 @@ class World:
         self.history: list[dict[ArtifactId, State]] = []
         self._moved = asyncio.Event()
         self._revision = itertools.count(1)
-        self.generations = Generations(Assignments(ServedPairs.parse(serves)), ticket_ttl_s)
+        self.generations = Generations(
+            Assignments(ServedPairs.parse(serves)), ticket_ttl_s=ticket_ttl_s, timeout_s=600
+        )
         self.manager = GenerationManager(
             self.generations,
             engine=self.engine,
             loader=self.loader,
-            load=self._load,
+            verify=self._verify,
             changed=self._on_change,
         )
 
-    def _load(self, prepared: PreparedArtifact) -> LoadedModel:
+    def _verify(self, prepared: PreparedArtifact) -> Verified:
+        return self.loading.verify(prepared) if prepared.config else _FakeVerified(self, prepared.artifact_id)
+
+    def build(self, artifact_id: ArtifactId) -> LoadedModel:
+        """What is made of an artifact that is none."""
         self.begun.set()
-        if prepared.artifact_id in self.building:
-            return self.building[prepared.artifact_id]()
-        if prepared.config:
-            return self.loading.load(prepared)
-        return self.models.setdefault(prepared.artifact_id, CountingModel())
+        if artifact_id in self.building:
+            return self.building[artifact_id]()
+        return self.models.setdefault(artifact_id, CountingModel())
 
     def _on_change(self, records: tuple[GenerationRecord, ...]) -> None:
         self.records = records

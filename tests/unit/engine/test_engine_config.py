@@ -44,6 +44,8 @@ def test_flags_are_read(key: Path) -> None:
         (("--threads", "0"), "--threads"),
         (("--chunk-tokens", "0"), "--chunk-tokens"),
         (("--dtype", "int8"), "--dtype"),
+        (("--checkpoint.timeout-ms", "0"), "--checkpoint.timeout-ms"),
+        (("--checkpoint.memory-guard-ratio", "1.1"), "--checkpoint.memory-guard-ratio"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(

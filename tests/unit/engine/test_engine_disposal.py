@@ -13,14 +13,12 @@ from services.common.background import background
 from services.common.registry.records import GenerationState as State
 from services.engine.disposal import Disposal
 from services.engine.generation import Generation
-from tests.unit.engine.fakes import CountingModel
+from tests.unit.engine.fakes import CountingModel, warming_generation
 from tests.unit.engine.generation_world import NEW, OLD, world
 
 
 def _ended(model: CountingModel) -> Generation:
-    made = Generation(OLD, lambda: None)
-    made.install(model)
-    made.advance(State.WARMING)
+    made = warming_generation(model)
     made.advance(State.SUPERSEDED)
     return made
 

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,7 +83,7 @@ NAMES = ("self_attn.q_proj", "mlp.gate_proj", "mlp.down_proj", "input_layernorm"
 def test_what_is_mapped_lazily_is_left_on_the_disk(artifacts: dict[str, Path]) -> None:
     """As much, from the file's end, as its loader said.
 
-    Fault injection: turns red when ModelLoading.load makes the whole mapping resident.
+    Fault injection: turns red when ModelLoading.verify makes the whole mapping resident.
     """
     path = artifacts["stories-v1"] / "model.halogen"
     resident = []
@@ -102,7 +103,7 @@ def test_copies_of_weights_stay_below_the_memory_guard(
     """Used in place, weights take no memory but the loader's; copies are refused before they are made. What the arena will
     take counts, too.
 
-    Fault injection: turns red when ModelLoading.load does not ask its guard.
+    Fault injection: turns red when VerifiedWeights.build does not ask the guard.
     """
     artifact = artifacts["stories-v1"]
     header = Header.decode((artifact / "model.halogen").read_bytes())
@@ -122,7 +123,7 @@ def test_the_file_is_unmapped_when_its_last_tensor_is_gone(tmp_path: Path) -> No
     path = tmp_path / "weights"
     path.write_bytes(b"halogen!" * 1024)
     mapped = map_file(path)
-    populate(mapped)
+    populate(mapped, threading.Event())
     part = mapped[8:16]
     del mapped
     assert {} != mapping_of(path)
@@ -268,7 +269,7 @@ def test_a_config_other_than_the_converted_one_is_a_graph_mismatch(
 ) -> None:
     """Constants leave no trace in the tensors' shapes; part, factor and both values are named.
 
-    Fault injection: without `check_graph` in `ModelLoading.load` such a model answers, wrongly.
+    Fault injection: without `check_graph` in `VerifiedWeights.build` such a model answers, wrongly.
     """
     good = prepared(artifacts["grouped"])
     config = json.dumps(json.loads(good.config) | change).encode()

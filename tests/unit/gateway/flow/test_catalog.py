@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services.common.backoff import Backoff
-from services.common.errors import CorruptData, NotFound, PreconditionFailed, Unavailable
+from services.common.errors import CorruptData, HalogenError, NotFound, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import Serving, Target
@@ -145,7 +145,7 @@ def no_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_next_try")
 async def test_a_newer_publish_is_tried_at_once(flow: Flow, other: ArtifactId) -> None:
     """The store may have been mended for it. Fault injection: turns red when `_reconcile` leaves out `_is_news`."""
-    flow.files.failures = [NotFound("not in the store")]
+    flow.files.failures = [CorruptData("half copied")]
     await aim(flow, other, 2)
     await until(flow.catalog, lambda: bool(flow.catalog.failures))
     await aim(flow, other, 3)
@@ -157,7 +157,7 @@ async def test_a_newer_publish_is_tried_at_once(flow: Flow, other: ArtifactId) -
 @pytest.mark.usefixtures("no_next_try")
 async def test_a_failure_names_the_revision_that_was_tried(flow: Flow, other: ArtifactId) -> None:
     """Whoever waits for a publish can tell its failure from older ones."""
-    flow.files.failures = [NotFound("not in the store"), CorruptData("half copied")]
+    flow.files.failures = [CorruptData("torn"), CorruptData("half copied")]
     await aim(flow, other, 2)
     await until(flow.catalog, lambda: bool(flow.catalog.failures))
     await aim(flow, other, 3)
@@ -166,10 +166,11 @@ async def test_a_failure_names_the_revision_that_was_tried(flow: Flow, other: Ar
     assert [3] == [each.route.revision for each in flow.catalog.failures]
 
 
-async def test_a_loader_that_is_away_is_no_failure(
-    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", [Unavailable("starting"), NotFound("not in the store")])
+async def test_what_may_pass_is_no_failure(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch, fault: HalogenError
 ) -> None:
-    """It says nothing of the artifact. Fault injection: `_note_failure` notes every failure."""
+    """A loader that is away, files that are on their way: neither says anything of the artifact. Fault injection: `_note_failure` notes every failure."""
     away, gate = asyncio.Event(), asyncio.Event()
 
     async def pause(_: Backoff) -> None:
@@ -177,7 +178,7 @@ async def test_a_loader_that_is_away_is_no_failure(
         await gate.wait()
 
     monkeypatch.setattr(Backoff, "pause", pause)
-    flow.files.failures = [Unavailable("starting")]
+    flow.files.failures = [fault]
     await aim(flow, other, 2)
     await away.wait()
     assert [] == flow.catalog.failures

@@ -1,0 +1,31 @@
+"""A generation as the engine that holds it knows it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from services.common.ids import Revision
+from services.common.registry.records import GenerationState as State
+from services.engine.generation import Generation
+
+
+@dataclasses.dataclass(slots=True)
+class HeldGeneration:
+    """A generation, how it came here, and when something becomes due with it."""
+
+    generation: Generation
+    asked: frozenset[Revision]  # for whom it is loaded
+    is_loading: bool = True  # until its load has come to an end, whatever came of it
+    tries: int = 0  # that have failed
+    allocating_since_s: float | None = None  # for the first time
+    is_resident: bool = False  # takes memory for its model, or may do so by now
+    is_disposed: bool = False
+    drained_at_s: float = 0.0
+
+    def due_s(self, timeout_s: float) -> float | None:
+        """When its drain may be over, or, as a candidate, it is late by `timeout_s`; None where time changes nothing."""
+        if self.generation.state is State.DRAINING and not self.generation.users:
+            return self.drained_at_s
+        if not self.generation.state.is_loading or self.allocating_since_s is None:
+            return None
+        return self.allocating_since_s + timeout_s

@@ -1,0 +1,67 @@
+"""What it means that a load failed: at which stage, and whether another try may help. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from services.common.checkpoint.requirements import UNMET
+from services.common.errors import CorruptData, HalogenError, NotFound, Overloaded, Unavailable
+from services.common.registry.publish_records import Failure, Stage
+from services.common.registry.records import GenerationState as State
+
+CANDIDATE_TRIES: Final = 40  # about a minute, as `Backoff` has it: longer than a loader takes to start again
+
+WAITING_FOR_DRAIN: Final = (
+    "waiting_for_drain: two generations of its model are here, and one has yet to finish"
+)
+
+_PASSING: Final = (Unavailable, Overloaded, NotFound)  # an artifact may reach the store after its target
+_NO_MEMORY: Final = frozenset({"MEMORY_GUARD", "NO_ROOM_FOR_WEIGHTS"})
+_BY_REASON: Final[Mapping[str, Stage]] = {
+    **dict.fromkeys(_NO_MEMORY, Stage.GUARD),
+    "GRAPH_MISMATCH": Stage.GRAPH,
+    UNMET: Stage.GRAPH,  # it is none that this engine can build
+    "IDENTITY_MISMATCH": Stage.DIGEST,
+}
+_BY_STATE: Final[Mapping[State, Stage]] = {
+    State.FETCHING: Stage.FETCH,
+    State.VERIFYING: Stage.GRAPH,
+    State.ALLOCATING: Stage.ALLOCATION,
+    State.WARMING: Stage.WARM_UP,
+}
+
+
+def failure_of(error: Exception, state: State) -> Failure:
+    """What others are told of a load that failed in `state`; of a fault of ours, that it was one."""
+    if not isinstance(error, HalogenError):
+        message = "it could not be loaded; the engine's log has the details"
+        return Failure(stage=_BY_STATE[state], reason="INTERNAL", message=message)
+    return Failure(stage=_stage(error, state), reason=error.reason, message=error.message)
+
+
+def timeout_of(state: State, timeout_s: float, waiting_for: str) -> Failure:
+    """Of a load that was still in `state`, and said that it waits, when its time was over."""
+    what = f": {waiting_for}" if waiting_for else ""
+    message = (
+        f"it was {state} and not yet ACTIVE {timeout_s:g} s after it could allocate{what}; publish it again, or give "
+        "engines a longer --checkpoint.timeout-ms"
+    )
+    return Failure(stage=_BY_STATE[state], reason="TIMEOUT", message=message)
+
+
+def may_pass(error: Exception, *, tries: int, is_served: bool) -> bool:
+    """Whether to try again after so many tries.
+
+    What gateways route to is tried for ever. A candidate, beside which something else serves, ends: at once where
+    memory is short, for nothing here gives any back while it waits.
+    """
+    if not isinstance(error, _PASSING):
+        return False
+    return is_served or (tries < CANDIDATE_TRIES and error.reason not in _NO_MEMORY)
+
+
+def _stage(error: HalogenError, state: State) -> Stage:
+    if state is State.FETCHING and isinstance(error, CorruptData):
+        return Stage.DIGEST
+    return _BY_REASON.get(error.reason, _BY_STATE[state])

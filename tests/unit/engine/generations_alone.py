@@ -1,0 +1,130 @@
+"""Generations without a rim: a test is their registry, their loads and their clock."""
+
+from __future__ import annotations
+
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
+from services.common.registry import keys
+from services.common.registry.records import GenerationState as State
+from services.common.registry.records import Serving, Target
+from services.engine.assignments import Assignments, ServedPairs
+from services.engine.generation import Generation
+from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generations import MOST_RESIDENT, Generations
+from tests.unit.engine.fakes import CountingModel
+
+MODEL, STABLE, CANARY = ModelName("m"), Cohort.STABLE, Cohort.CANARY
+TICKET_TTL_S = 10.0
+TIMEOUT_S = 600.0
+
+
+class GenerationsAlone:
+    """What is said to them, and what they have asked for.
+
+    Attributes:
+        loads: Loads under way, by artifact; ended by `stop`.
+        proceeding: Those of them that may take memory.
+        disposed: What was to be let go, in order; `decide` lets it go.
+    """
+
+    def __init__(self) -> None:
+        self.generations = Generations(
+            Assignments(ServedPairs.parse(())), ticket_ttl_s=TICKET_TTL_S, timeout_s=TIMEOUT_S
+        )
+        self.now_s = 0.0
+        self.revision = Revision(0)
+        self.loads: dict[ArtifactId, Generation] = {}
+        self.proceeding: set[Generation] = set()
+        self.cancelled: list[Generation] = []
+        self.disposed: list[Generation] = []
+        self._targets: dict[str, Target] = {}
+        self._serving: dict[str, Serving] = {}
+
+    def target(self, artifact: ArtifactId | None, cohort: Cohort = STABLE) -> Revision:
+        """A publish; what it asks for is decided by `decide`."""
+        self.revision = Revision(self.revision + 1)
+        record = Target(revision=self.revision, artifact_id=artifact, who="test", why="")
+        self._targets[keys.target(MODEL, cohort)] = record
+        return self.revision
+
+    def serve(self, artifact: ArtifactId | None, revision: Revision, cohort: Cohort = STABLE) -> None:
+        """The commit of one."""
+        self._serving[keys.serving(MODEL, cohort)] = Serving(revision=revision, artifact_id=artifact)
+
+    def hear(self) -> None:
+        """They learn what was said, and decide nothing yet."""
+        self.generations.hear(self._targets, self._serving)
+
+    def decide(self) -> list[Action]:
+        """What is due, which is then done, but for loads: those are the test's."""
+        self.hear()
+        due = self.generations.decide(self.now_s)
+        for action in due:
+            match action:
+                case StartLoad(generation):
+                    assert generation.artifact_id not in self.loads, "one load of an artifact at a time"
+                    self.loads[generation.artifact_id] = generation
+                case Proceed(generation):
+                    self._check_room(generation)
+                    self.proceeding.add(generation)
+                case CancelLoad(generation):
+                    self.cancelled.append(generation)
+                case Dispose(generation):
+                    self.disposed.append(generation)
+                    generation.let_go()
+        return due
+
+    def allocate(self, artifact: ArtifactId) -> Generation:
+        """Its load brings it as far as ALLOCATING."""
+        generation = self.loads[artifact]
+        self.proceeding.discard(generation)
+        for state in (State.VERIFYING, State.ALLOCATING):
+            self.generations.reached(generation, state)
+        self.decide()
+        return generation
+
+    def make(self, artifact: ArtifactId) -> Generation:
+        """Its load brings it as far as WARMING."""
+        generation = self.allocate(artifact)
+        assert generation in self.proceeding
+        self.generations.loaded(generation, CountingModel())
+        return generation
+
+    def stop(self, artifact: ArtifactId) -> None:
+        """Its load comes to an end."""
+        self.generations.stopped(self.loads.pop(artifact))
+
+    def bring_up(self, artifact: ArtifactId) -> Generation:
+        """Its load goes well, as far as it is wanted."""
+        self.decide()
+        generation = self.make(artifact)
+        self.generations.activate(generation)
+        self.stop(artifact)
+        self.decide()
+        return generation
+
+    def publish(self, artifact: ArtifactId, cohort: Cohort = STABLE) -> Generation:
+        """From the target to the commit."""
+        revision = self.target(artifact, cohort)
+        self.decide()
+        if artifact in self.loads:
+            self.bring_up(artifact)
+        self.serve(artifact, revision, cohort)
+        self.decide()
+        return self.held(artifact)
+
+    def held(self, artifact: ArtifactId) -> Generation:
+        with self.generations.borrow(artifact) as borrowed:
+            assert isinstance(borrowed.lender, Generation)
+            return borrowed.lender
+
+    def _check_room(self, generation: Generation) -> None:
+        """No pair of it has more than one other that takes memory."""
+        pairs_of = self.generations._assignments.pairs
+        others = self.proceeding - {generation}
+        alive = [it for it in others if it.model is not None or it.state is State.ALLOCATING]
+        for pair in pairs_of(generation.artifact_id):
+            assert sum(pair in pairs_of(it.artifact_id) for it in alive) < MOST_RESIDENT
+
+    @property
+    def states(self) -> dict[ArtifactId, State]:
+        return {resident.artifact_id: resident.state for resident in self.generations.residents}

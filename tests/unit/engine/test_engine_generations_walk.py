@@ -1,0 +1,145 @@
+"""Random walks over publishes, loads, failures, rollbacks, unpublishes and requests: nothing illegal ever happens."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from services.common.errors import CorruptData, HalogenError, PreconditionFailed, Unavailable
+from services.common.ids import ArtifactId, Cohort, Revision
+from services.common.registry.records import GenerationState as State
+from tests.unit.engine.fakes import CountingModel
+from tests.unit.engine.generation_world import NEW, OLD, THIRD
+from tests.unit.engine.generations_alone import CANARY, STABLE, TICKET_TTL_S, GenerationsAlone
+
+ARTIFACTS: Final = (OLD, NEW, THIRD)
+artifacts = st.sampled_from(ARTIFACTS)
+cohorts = st.sampled_from((STABLE, CANARY))
+faults = st.sampled_from((CorruptData("torn"), Unavailable("away")))
+
+
+class Walk(RuleBasedStateMachine):
+    """What operators, loaders, schedulers and callers may do, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.it = GenerationsAlone()
+        self.targets: dict[Cohort, tuple[Revision, ArtifactId | None]] = {}
+        self.served: dict[Cohort, ArtifactId] = {}
+        self.requests: list[contextlib.ExitStack] = []
+
+    @rule(artifact=artifacts, cohort=cohorts)
+    def publish(self, artifact: ArtifactId, cohort: Cohort) -> None:
+        self.targets[cohort] = self.it.target(artifact, cohort), artifact
+        self.it.decide()
+
+    @rule(cohort=cohorts)
+    def unpublish(self, cohort: Cohort) -> None:
+        revision = self.it.target(None, cohort)
+        self.it.serve(None, revision, cohort)
+        self.targets[cohort] = revision, None
+        self.served.pop(cohort, None)
+        self.it.decide()
+
+    @rule(cohort=cohorts)
+    def commit(self, cohort: Cohort) -> None:
+        revision, artifact = self.targets.get(cohort, (Revision(0), None))
+        if artifact and self.it.states.get(artifact) is State.ACTIVE:
+            self.it.serve(artifact, revision, cohort)
+            self.served[cohort] = artifact
+        self.it.decide()
+
+    @precondition(lambda self: self.it.loads)
+    @rule(data=st.data())
+    def go_on(self, data: st.DataObject) -> None:
+        generation = self.it.loads[data.draw(st.sampled_from(sorted(self.it.loads)))]
+        match generation.state:
+            case State.FETCHING:
+                self.it.generations.reached(generation, State.VERIFYING)
+            case State.VERIFYING:
+                self.it.proceeding.discard(generation)
+                self.it.generations.reached(generation, State.ALLOCATING)
+            case State.ALLOCATING:
+                if generation in self.it.proceeding:  # else it waits for a drain
+                    self.it.generations.loaded(generation, CountingModel())
+            case State.WARMING:
+                self.it.hear()
+                self.it.generations.activate(generation)
+                self.it.stop(generation.artifact_id)
+            case _:  # its thread could not be stopped in time
+                if data.draw(st.booleans()):
+                    self.it.generations.loaded(generation, CountingModel())
+                self.it.stop(generation.artifact_id)
+        self.it.decide()
+
+    @precondition(lambda self: self.it.loads)
+    @rule(data=st.data(), fault=faults)
+    def fail(self, data: st.DataObject, fault: HalogenError) -> None:
+        self._fail(data.draw(st.sampled_from(sorted(self.it.loads))), fault)
+        self.it.decide()
+
+    @rule(artifact=artifacts)
+    def ask(self, artifact: ArtifactId) -> None:
+        request = contextlib.ExitStack()
+        with contextlib.suppress(PreconditionFailed):
+            request.enter_context(self.it.generations.borrow(artifact))
+            self.requests.append(request)
+
+    @precondition(lambda self: self.requests)
+    @rule()
+    def answer(self) -> None:
+        self.requests.pop().close()
+        self.it.decide()
+
+    @rule(passed_s=st.sampled_from((1.0, TICKET_TTL_S)))
+    def wait(self, passed_s: float) -> None:
+        self.it.now_s += passed_s
+        self.it.decide()
+
+    @invariant()
+    def what_gateways_route_to_answers(self) -> None:
+        for artifact in self.served.values():
+            with self.it.generations.borrow(artifact):
+                pass
+
+    @invariant()
+    def every_model_is_let_go_once_by_nobody_in_use(self) -> None:
+        assert len(self.it.disposed) == len(set(self.it.disposed))
+        for generation in self.it.disposed:
+            assert (0, None, True) == (generation.users, generation.model, generation.state.is_over)
+
+    def teardown(self) -> None:
+        """Once loads and requests have ended, all that is named is here or says why not; nothing is half gone."""
+        for request in self.requests:
+            request.close()
+        for _ in range(4):  # a drain begins and ends; what was asked for anew fails, too
+            for artifact in tuple(self.it.loads):
+                self._fail(artifact, CorruptData("torn"))
+            self.it.decide()
+            self.it.now_s += TICKET_TTL_S
+        named = {artifact for _, artifact in self.targets.values()} - {None} | set(self.served.values())
+        assert named <= self.it.states.keys()
+        assert {State.ACTIVE, State.FAILED} >= set(self.it.states.values())
+
+    def _fail(self, artifact: ArtifactId, fault: HalogenError) -> None:
+        if self.it.generations.failed(self.it.loads[artifact], fault):
+            self.it.stop(artifact)
+
+
+def test_r_a27_no_order_of_events_makes_an_illegal_move() -> None:
+    """A thousand steps and more over load, swap, rollback and unpublish; no load proceeds where two are resident.
+
+    Fault injection: turns red when `_let_go` forgets `is_disposed`, when `_settle` drains what is named, or when
+    `_MOVES` loses DRAINING -> ACTIVE.
+    """
+    run_state_machine_as_test(Walk, settings=settings(max_examples=40, stateful_step_count=50, deadline=None))

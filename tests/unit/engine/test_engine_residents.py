@@ -1,0 +1,46 @@
+"""How many generations of a model@cohort are in memory at a time: the wait for a drain, and its end."""
+
+from __future__ import annotations
+
+from services.common.ids import ArtifactId
+from services.common.registry.records import GenerationState as State
+from tests.unit.engine.generation_world import NEW, OLD, THIRD, World, world
+
+
+async def test_a_third_generation_waits_for_a_drain_and_goes_on() -> None:
+    """Nothing of it is built while a request holds the first one, and its record says what it waits for.
+
+    Fault injection: turns red when GenerationManager does not act on Proceed.
+    """
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        with it.generations.borrow(OLD):
+            await it.serve(NEW, await it.target(NEW))
+            await it.until(lambda states: states == {OLD: State.DRAINING, NEW: State.ACTIVE})
+            await it.target(THIRD)
+            await it.until(lambda states: states.get(THIRD) is State.ALLOCATING and waiting(it) == [THIRD])
+            assert THIRD not in it.models
+        await it.until(lambda states: states == {NEW: State.ACTIVE, THIRD: State.ACTIVE})
+
+
+async def test_a_third_generation_does_not_wait_for_ever() -> None:
+    """When its time is over it is FAILED, with what it waited for; the others stay as they are.
+
+    Fault injection: turns red when `Generations.next_due_s` knows drains alone.
+    """
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        with it.generations.borrow(OLD):
+            await it.serve(NEW, await it.target(NEW))
+            await it.until(lambda states: states == {OLD: State.DRAINING, NEW: State.ACTIVE})
+            it.generations._timeout_s = 0.05  # for those that come from here on
+            await it.target(THIRD)
+            await it.until(lambda states: states.get(THIRD) is State.FAILED)
+            assert ["TIMEOUT"] == [r.failure.reason for r in it.records if r.failure]
+            assert [THIRD] == waiting(it)
+
+
+def waiting(it: World) -> list[ArtifactId]:
+    return [record.artifact_id for record in it.records if "waiting_for_drain" in record.error]
