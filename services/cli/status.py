@@ -28,6 +28,8 @@ def show(status: pb.Status, *, as_json: bool) -> None:
         out.print(json.dumps(fields_of(status), indent=2), markup=False)
         return
     out.print(_models(status))
+    for news in (each for cohort in status.cohorts for each in _news(cohort)):
+        out.print(news, markup=False)
     out.print(_processes(status))
     for qualification in status.qualifications:
         out.print(line(qualification), markup=False)
@@ -46,14 +48,19 @@ def _models(status: pb.Status) -> Table:
 def _desired(cohort: pb.CohortStatus) -> str:
     """The revision, and how it stands unless it is simply served."""
     state = cohort.desired_state
-    lines = [str(cohort.desired_revision)]
-    if state not in {pb.PUBLISH_STATE_UNSPECIFIED, pb.PUBLISH_STATE_APPLIED}:
-        lines[0] += f" {state_name(state)}"
+    is_served = state in {pb.PUBLISH_STATE_UNSPECIFIED, pb.PUBLISH_STATE_APPLIED}
+    return f"{cohort.desired_revision}{'' if is_served else ' ' + state_name(state)}"
+
+
+def _news(cohort: pb.CohortStatus) -> list[str]:
+    """Why a publish has failed, and who is not ready for one, in a line each."""
+    name = f"{cohort.model}@{cohort.cohort} revision {cohort.desired_revision}"
+    failure, lines = cohort.last_error, []
     if cohort.HasField("last_error"):
-        lines.append(f"{stage_name(cohort.last_error.stage)}: {cohort.last_error.message}")
+        lines.append(f"{name} FAILED ({stage_name(failure.stage)}, {failure.reason}): {failure.message}")
     if cohort.waiting_for:
-        lines.append(f"waiting for {', '.join(cohort.waiting_for)}")
-    return "\n".join(lines)
+        lines.append(f"{name} waits for {', '.join(cohort.waiting_for)}")
+    return lines
 
 
 def _table(title: str, *columns: str) -> Table:

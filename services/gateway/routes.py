@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from services.common.errors import HalogenError, InvalidRequest, NotFound, Unavailable
+from services.common.errors import HalogenError, InvalidRequest, NotFound, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import Serving, Target
+
+_ANY: Final = ModelName("")
 
 
 class Route(NamedTuple):
@@ -41,13 +43,8 @@ class Routes:
         ]
 
     def aimed_at(self, model: ModelName, cohort: Cohort | None) -> list[Route]:
-        """What targets/ names for that model (empty: any) and cohort (None: any), in order."""
-        aims = [
-            Route(*keys.split_cohort_key(key), target.revision, target.artifact_id)
-            for key, target in sorted(self._targets.items())
-            if target.artifact_id is not None
-        ]
-        return [aim for aim in aims if model in ("", aim.model) and cohort in (None, aim.cohort)]
+        """What targets/ names for that model (empty: any) and cohort (None: any), in order; not what has failed."""
+        return self._aims(model, cohort, has_failed=False)
 
     def names(self) -> set[str]:
         """Every ``model@cohort`` that is served or shall be."""
@@ -56,12 +53,11 @@ class Routes:
 
     def artifact_ids(self) -> set[ArtifactId]:
         """Everything that is served or shall be."""
-        records: Iterable[Serving | Target] = (*self._serving.values(), *self._targets.values())
-        return {record.artifact_id for record in records if record.artifact_id is not None}
+        return {route.artifact_id for route in (*self.served(), *self.aimed_at(_ANY, None))}
 
     def to(self, artifact_id: ArtifactId) -> frozenset[Route]:
         """Everything served, or aimed at, that is this artifact."""
-        named = (*self.served(), *self.aimed_at(ModelName(""), None))
+        named = (*self.served(), *self.aimed_at(_ANY, None))
         return frozenset(route for route in named if route.artifact_id == artifact_id)
 
     def trace_parent(self, artifact_id: ArtifactId) -> str:
@@ -80,12 +76,21 @@ class Routes:
             InvalidRequest: No model is named, and there are several.
             NotFound: The model or cohort was never published, or is unpublished.
             Unavailable: It is published but not served yet.
+            PreconditionFailed: It is published and cannot be served.
         """
         routes = self._of_model(model or self._only_model())
         by_cohort = {route.cohort: route for route in routes}
         if cohort is not None and cohort not in by_cohort:
             raise self._not_served(routes[0].model, cohort)
         return by_cohort.get(cohort or Cohort.STABLE, routes[0])
+
+    def _aims(self, model: ModelName, cohort: Cohort | None, *, has_failed: bool) -> list[Route]:
+        aims = [
+            Route(*keys.split_cohort_key(key), target.revision, target.artifact_id)
+            for key, target in sorted(self._targets.items())
+            if target.artifact_id is not None and (target.failure is not None) is has_failed
+        ]
+        return [aim for aim in aims if model in ("", aim.model) and cohort in (None, aim.cohort)]
 
     def _of_model(self, model: ModelName) -> list[Route]:
         routes = [route for route in self.served() if route.model == model]
@@ -95,8 +100,10 @@ class Routes:
 
     def _only_model(self) -> ModelName:
         names = {route.model for route in self.served()}
-        if not names and self.aimed_at(ModelName(""), None):
+        if not names and self.aimed_at(_ANY, None):
             raise _not_yet("no model is served yet")
+        if not names and (failed := self._aims(_ANY, None, has_failed=True)):
+            raise _failed(f"model {failed[0].model!r}", failed[0].model)
         if not names:
             raise NotFound("no model is published; publish one: halogen publish", reason="MODEL_NOT_FOUND")
         if len(names) > 1:
@@ -109,8 +116,17 @@ class Routes:
         name = f"{model[:64]}@{cohort}" if cohort else f"model {model[:64]!r}"
         if self.aimed_at(model, cohort):
             return _not_yet(f"{name} is published and not served yet: no engine has it ready")
+        if self._aims(model, cohort, has_failed=True):
+            return _failed(name, model)
         served = _listed(f"{route.model}@{route.cohort}" for route in self.served())
         return NotFound(f"{name} is not served here; there is {served}", reason="MODEL_NOT_FOUND")
+
+
+def _failed(name: str, model: ModelName) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"{name} was published and could not be served; an operator sees why with: halogen history {model}",
+        reason="PUBLISH_FAILED",
+    )
 
 
 def _not_yet(what: str) -> Unavailable:

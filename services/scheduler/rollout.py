@@ -107,7 +107,7 @@ def _failed(model: ModelName, failed: Failed, min_ready: int) -> Failure:
 def _late(seen: PublishProgress, min_ready: int) -> Failure:
     """Names whom it waited for; engines that are to be started yet have no names."""
     missing = min_ready - len(seen.ready) - len(seen.laggards) - len(seen.away)
-    nameless = (f"{missing} more engines",) if missing > 0 else ()
+    nameless = (f"{missing} more {'engine' if missing == 1 else 'engines'}",) if missing > 0 else ()
     named = ", ".join((*seen.waiting_for, *nameless))
-    message = f"{len(seen.ready)} of {min_ready} engines that must be were ready when its time was over; waited for {named}"
+    message = f"its time is over with {len(seen.ready)} of {min_ready} engines ready; waited for {named}"
     return Failure(stage=Stage.COMMIT, reason="WAITED_FOR", message=message)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.message_json import fields_of
 from services.cli.outcome_text import outcome_text
-from services.cli.status import _desired
+from services.cli.status import _desired, _news
 
 FAILURE = pb.Failure(stage=types_pb2.STAGE_WARM_UP, reason="NOT_FINITE", message="it answers nonsense")
 FAILED = pb.PublishOutcome(revision=2, state=pb.PUBLISH_STATE_FAILED, failure=FAILURE)
@@ -40,9 +42,11 @@ def test_scripts_get_revisions_as_numbers() -> None:
 
 def test_a_status_tells_of_a_publish_that_is_not_simply_served() -> None:
     """Its state, why it failed, who is waited for; nothing of all that otherwise."""
-    cohort = pb.CohortStatus(desired_revision=2, desired_state=pb.PUBLISH_STATE_APPLIED)
-    assert "2" == _desired(cohort)
-    cohort.waiting_for.append("e2")
-    assert "2\nwaiting for e2" == _desired(cohort)
-    failed = pb.CohortStatus(desired_revision=3, desired_state=pb.PUBLISH_STATE_FAILED, last_error=FAILURE)
-    assert "3 FAILED\nWARM_UP: it answers nonsense" == _desired(failed)
+    named: dict[str, Any] = {"model": "m", "cohort": "stable", "desired_revision": 2}
+    served = pb.CohortStatus(**named, desired_state=pb.PUBLISH_STATE_APPLIED)
+    assert ("2", []) == (_desired(served), _news(served))
+    served.waiting_for.append("e2")
+    assert ("2", ["m@stable revision 2 waits for e2"]) == (_desired(served), _news(served))
+    failed = pb.CohortStatus(**named, desired_state=pb.PUBLISH_STATE_FAILED, last_error=FAILURE)
+    line = "m@stable revision 2 FAILED (WARM_UP, NOT_FINITE): it answers nonsense"
+    assert ("2 FAILED", [line]) == (_desired(failed), _news(failed))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.common.errors import InvalidRequest, NotFound, Unavailable
+from services.common.errors import InvalidRequest, NotFound, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
+from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import Serving, Target
 from services.gateway.routes import Routes
 
@@ -101,3 +102,23 @@ def test_what_is_unpublished_is_not_found() -> None:
 def test_everything_served_or_aimed_at_is_wanted() -> None:
     """Both what answers now and what shall answer next need their tokenizers."""
     assert {"fox-stable", "next"} == routes([FOX], [FOX]).artifact_ids()
+
+
+@pytest.mark.parametrize(
+    ("served", "model", "cohort"),
+    [([], "hen", None), ([], "", None), ([FOX], "hen", None), ([FOX], "hen", Cohort.STABLE)],
+)
+def test_what_could_not_be_served_is_not_waited_for(
+    served: list[Place], model: str, cohort: Cohort | None
+) -> None:
+    """No try later would help: that is said, and its text is wanted no more.
+
+    Fault injection: turns red when `aimed_at` names targets that have failed.
+    """
+    made = routes(served, [HEN])
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    targets = {key: target.model_copy(update={"failure": failure}) for key, target in made._targets.items()}
+    failed = Routes(made._serving, targets)
+    with pytest.raises(PreconditionFailed, match=r"hen.* could not be served; .*: halogen history hen"):
+        failed.choose(ModelName(model), cohort)
+    assert {f"{model}-{cohort}" for model, cohort in served} == failed.artifact_ids()

@@ -242,7 +242,7 @@ def test_it_fails_when_the_others_take_too_long() -> None:
     assert [] == due(**told, now=served, now_s=159)
     failure = why(due(**told, now=served, now_s=160))
     assert (Stage.COMMIT, "WAITED_FOR") == (failure.stage, failure.reason)
-    assert failure.message.endswith("waited for e2, e3, 1 more engines")
+    assert "its time is over with 1 of 4 engines ready; waited for e2, e3, 1 more engine" == failure.message
     assert patience.next_end_s(160) is None
 
 
