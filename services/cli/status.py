@@ -99,4 +99,6 @@ def _held(process: pb.ProcessStatus) -> list[str]:
 def _generation(generation: pb.GenerationStatus) -> str:
     state = types_pb2.GenerationState.Name(generation.state).removeprefix("GENERATION_STATE_")
     line = f"{generation.model}@{generation.cohort} revision {generation.revision} {state}"
+    if generation.HasField("failure"):
+        line += f" ({stage_name(generation.failure.stage)}, {generation.failure.reason})"
     return f"{line}: {generation.error}" if generation.error else line

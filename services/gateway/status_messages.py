@@ -112,6 +112,7 @@ def _generations(record: EngineRecord) -> list[pb.GenerationStatus]:
             artifact_id=generation.artifact_id,
             state=f"GENERATION_STATE_{generation.state}",
             error=generation.error,
+            failure=failure_message(generation.failure) if generation.failure else None,
         )
         for generation in record.generations
     ]

@@ -326,20 +326,22 @@ class CohortStatus(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., desired_state: _Optional[_Union[PublishState, str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class GenerationStatus(_message.Message):
-    __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error")
+    __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error", "failure")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     model: str
     cohort: str
     revision: int
     artifact_id: str
     state: _types_pb2.GenerationState
     error: str
-    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ...) -> None: ...
+    failure: Failure
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class ProcessStatus(_message.Message):
     __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build", "reading")

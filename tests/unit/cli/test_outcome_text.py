@@ -10,7 +10,7 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli.message_json import fields_of
 from services.cli.outcome_text import outcome_text
-from services.cli.status import _desired, _news
+from services.cli.status import _desired, _generation, _news
 
 FAILURE = pb.Failure(stage=types_pb2.STAGE_WARM_UP, reason="NOT_FINITE", message="it answers nonsense")
 FAILED = pb.PublishOutcome(revision=2, state=pb.PUBLISH_STATE_FAILED, failure=FAILURE)
@@ -50,3 +50,12 @@ def test_a_status_tells_of_a_publish_that_is_not_simply_served() -> None:
     failed = pb.CohortStatus(**named, desired_state=pb.PUBLISH_STATE_FAILED, last_error=FAILURE)
     line = "m@stable revision 2 FAILED (WARM_UP, NOT_FINITE): it answers nonsense"
     assert ("2 FAILED", [line]) == (_desired(failed), _news(failed))
+
+
+def test_a_status_tells_at_which_stage_a_generation_failed() -> None:
+    """And the reason; engines of an older version tell the sentence alone."""
+    held = pb.GenerationStatus(model="m", cohort="stable", revision=2, error="it answers nonsense")
+    held.state = types_pb2.GENERATION_STATE_FAILED
+    assert "m@stable revision 2 FAILED: it answers nonsense" == _generation(held)
+    held.failure.CopyFrom(FAILURE)
+    assert "m@stable revision 2 FAILED (WARM_UP, NOT_FINITE): it answers nonsense" == _generation(held)

@@ -51,7 +51,7 @@ async def test_a_first_publish_that_failed_leaves_nothing_and_the_next_one_is_lo
 async def test_what_came_between_goes_too() -> None:
     """A candidate that was never served waits for its successor to be here; one that failed is none.
 
-    Fault injection: turns red when `Assignments._successor` names targets that have failed.
+    Fault injection: turns red when `Assignments._is_provided` looks at the target alone, failed or not.
     """
     async with world() as made:
         await made.serve(OLD, await made.target(OLD))
