@@ -25,19 +25,13 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM
 
+from bench.ask import SMOLLM2_MIX, Ask, Size
 from bench.figure import Figure, write_figures
 from services.cli import demo, publish
 from services.cli.control_client import Order
 from services.cli.home import Home
 from services.cli.stack import Stack, reserved_addresses
 from services.common.client import Client
-
-VOCABULARY = 49_152
-
-
-class Ask(NamedTuple):
-    prompt: list[int]
-    tokens: int
 
 
 class Workload(NamedTuple):
@@ -66,9 +60,9 @@ def workloads() -> list[Workload]:
     chance = random.Random(7)
 
     def ask(prompt: int, tokens: int) -> Ask:
-        return Ask([chance.randrange(VOCABULARY) for _ in range(prompt)], tokens)
+        return SMOLLM2_MIX.ask(chance, Size(prompt, tokens))
 
-    mixed = [ask(60, 30) for _ in range(11)] + [ask(500, 120) for _ in range(5)]
+    mixed = [ask(*SMOLLM2_MIX.short) for _ in range(11)] + [ask(*SMOLLM2_MIX.long) for _ in range(5)]
     chance.shuffle(mixed)
     return [
         Workload("served_1_vs_transformers", [ask(128, 128)], 1.0),
@@ -88,7 +82,7 @@ class Theirs:
 
     def run(self, workload: Workload) -> None:
         longest = max(len(ask.prompt) for ask in workload.asks)
-        ids = torch.tensor([[0] * (longest - len(ask.prompt)) + ask.prompt for ask in workload.asks])
+        ids = torch.tensor([[0] * (longest - len(ask.prompt)) + [*ask.prompt] for ask in workload.asks])
         mask = torch.tensor(
             [[0] * (longest - len(ask.prompt)) + [1] * len(ask.prompt) for ask in workload.asks]
         )

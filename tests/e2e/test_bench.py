@@ -56,3 +56,29 @@ def test_the_bench_of_the_converter_measures_speed_and_memory(tmp_path: Path) ->
     assert ratio["value"] > 0
     assert 0 < peak["value"] <= peak["goal"]
     assert [] == list(work.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "HALOGEN_BENCH" not in os.environ,
+    reason="a minute of work: make verify runs the bench itself; HALOGEN_BENCH=1 runs this",
+)
+def test_the_bench_of_swaps_loses_no_request_and_no_token(tmp_path: Path) -> None:
+    """Every figure is there, measured or skipped with a reason; what no speed excuses is reached; its files are gone.
+
+    Fault injection: turns red when an engine lets a generation go that still has users, or `Oracle.wrong_tokens`
+    compares with the artifact that is served now.
+    """
+    result, work = tmp_path / "figures.json", tmp_path / "work"
+    command = [sys.executable, "-m", "bench.swap", "--small", "--dir", str(work), "--json", str(result)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert 0 == run.returncode, run.stderr
+    figures = {figure["name"]: figure for figure in json.loads(result.read_text())["figures"]}
+    assert [] == [name for name, each in figures.items() if each["value"] is None and not each["skipped"]]
+    lost = ("swap_wrong_tokens", "swap_failed_requests", "swap_back_differences")
+    assert [0, 0, 0] == [figures[name]["value"] for name in lost]
+    assert 4 == figures["swaps_applied"]["value"]
+    assert 0 < figures["swap_p99_ratio"]["value"]
+    assert 0 < figures["rollback_beside_slow_fetch_s"]["value"]
+    assert {"swap_requests", "swap_window_tokens", "swap_memory_over"} < figures.keys()
+    assert [] == list(work.iterdir())
