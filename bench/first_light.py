@@ -141,7 +141,8 @@ def show(workload: Workload, rounds: list[Round]) -> float:
 
 
 async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace) -> list[Figure]:
-    flags = {"engine": ["--threads", str(options.threads)]}
+    # Every round asks the same: with a cache the prompts would be computed once, and by transformers every time.
+    flags = {"engine": ["--threads", str(options.threads), "--prefix-cache", "false"]}
     with reserved_addresses() as addresses:
         async with Stack(home, addresses, print, flags), Client(addresses.gateway) as client:
             order = Order("smollm2", "stable", "", who="bench", why="bench")

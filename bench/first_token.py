@@ -127,6 +127,7 @@ def _on_arena(
         vocab_size=architecture.vocab_size,
         max_context_tokens=_POSITIONS,
         weights_bytes=0,
+        artifact_id=ArtifactId(""),
         built=None,
     )
 

@@ -93,6 +93,7 @@ class Client:
             cohort=options.get("cohort", ""),
             sampling=_sampling_params(options),
             stop=options.get("stop", ()),
+            cache_salt=options.get("cache_salt", ""),
         )
         if isinstance(prompt, str):
             check_text("prompt", prompt)
@@ -119,6 +120,7 @@ class Client:
             messages=[pb.ChatMessage(role=each["role"], content=each["content"]) for each in messages],
             sampling=_sampling_params(options),
             stop=options.get("stop", ()),
+            cache_salt=options.get("cache_salt", ""),
         )
         return self._stream(lambda timeout_s: self._stub.Chat(request, timeout=timeout_s), CHAT, options)
 

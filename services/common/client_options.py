@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     ignore_eos: bool
     stop: Sequence[str]
+    cache_salt: str
     timeout_s: float | None
 
 
@@ -68,7 +69,7 @@ _ALLOWED: Final[Mapping[str, _Count | _Number]] = {
     "seed": _Count(0, 2**64 - 1),
     "timeout_s": _Number(0, 1e9, "seconds, 0 to 1,000,000,000"),
 }
-_TEXTS: Final = ("request_id", "model", "cohort")
+_TEXTS: Final = ("request_id", "model", "cohort", "cache_salt")
 
 
 def checked(options: Options) -> Options:

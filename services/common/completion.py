@@ -20,10 +20,17 @@ class FinishReason(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of the prompt, and tokens generated, the one that ended the answer included."""
+    """What an answer took.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt.
+        completion_tokens: Tokens generated, the one that ended the answer included.
+        cached_tokens: Tokens of the prompt that were not computed again.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

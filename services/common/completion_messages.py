@@ -29,7 +29,7 @@ def chunk_of(message: pb.CompletionChunk) -> Chunk:
 
 
 def _usage(message: types_pb2.TokenUsage) -> Usage:
-    return Usage(message.prompt_tokens, message.completion_tokens)
+    return Usage(message.prompt_tokens, message.completion_tokens, message.cached_tokens)
 
 
 def _provenance(message: types_pb2.Provenance) -> Provenance:

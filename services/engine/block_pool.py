@@ -1,52 +1,51 @@
-"""The arena's bytes, lent in blocks: who holds what, and what is free. Pure bookkeeping, no memory in here."""
+"""The arena's bytes, lent in blocks: who holds what, what is kept, and what is free. Pure bookkeeping, no memory in here."""
 
 from __future__ import annotations
 
-import bisect
+import collections
+from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
-
-class Span(NamedTuple):
-    """Bytes start .. end - 1 of the arena."""
-
-    start: int
-    end: int
-
-
-class Run(NamedTuple):
-    """Blocks side by side: ids first .. first + blocks - 1."""
-
-    first: int
-    blocks: int
+from services.engine.span_set import Run, Span, SpanSet
 
 
 class BlockPool:
     """Lends blocks of one arena to generations whose blocks may differ in size.
 
     Block `i` of size `b` lies at bytes ``[i * b, (i + 1) * b)``, so that every generation sees the arena as an
-    array of its own blocks. Any byte is free or in exactly one reservation.
+    array of its own blocks. Any byte is free, in exactly one reservation, or in exactly one page. Pages that nobody
+    uses count as room: they go, longest unused first, when a reservation needs their bytes.
 
     Args:
         total_bytes: Size of the arena.
+
+    Attributes:
+        reclaimable_bytes: In pages that nobody uses.
     """
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes = total_bytes
-        self._free = [Span(0, total_bytes)] if total_bytes else []  # sorted, none touches the next
+        self.reclaimable_bytes = 0
+        self._free = SpanSet([Span(0, total_bytes)])
+        self._room = SpanSet([Span(0, total_bytes)])  # what is free, and the pages that nobody uses
         self._held: set[Reservation] = set()
+        self._in_use: set[Page] = set()
+        self._unused: collections.OrderedDict[Page, None] = collections.OrderedDict()  # longest unused first
 
     @property
     def used_bytes(self) -> int:
-        return sum(reservation.total_bytes for reservation in self._held)
+        """Reserved, or in pages that somebody uses; each page once."""
+        reserved = sum(reservation.total_bytes for reservation in self._held)
+        return reserved + sum(page.total_bytes for page in self._in_use)
 
     @property
     def free_bytes(self) -> int:
-        return sum(span.end - span.start for span in self._free)
+        return self._free.total_bytes
 
     def room(self, block_bytes: int) -> int:
         """How many more blocks of this size can be reserved."""
-        return sum(_fit(span, block_bytes).blocks for span in self._free)
+        return self._room.fit(block_bytes)
 
     def can_reserve(self, block_bytes: int, blocks: int) -> bool:
         return self.room(block_bytes) >= blocks
@@ -59,50 +58,62 @@ class BlockPool:
         """
         if not self.can_reserve(block_bytes, blocks):
             raise ValueError(f"no room for {blocks} blocks of {block_bytes} bytes: ask can_reserve first")
-        reservation = Reservation(self, block_bytes, self._carve(block_bytes, blocks))
+        self._make_room(block_bytes, blocks)
+        reservation = Reservation(self, block_bytes, self._free.lowest(block_bytes, blocks))
+        for span in reservation.spans():
+            self._free.remove(span)
+            self._room.remove(span)
         self._held.add(reservation)
         return reservation
 
     def check(self) -> None:
-        """Raises AssertionError unless every byte is free or held exactly once."""
-        held = [span for reservation in self._held for span in reservation.spans()]
-        edges = sorted(held + self._free)
+        """Raises AssertionError unless the bytes that are free, kept and used are all there are."""
+        assert self.free_bytes + self.reclaimable_bytes == self._room.total_bytes
+        assert self._room.total_bytes + self.used_bytes == self.total_bytes
+
+    def check_spans(self) -> None:
+        """Raises AssertionError unless every byte is free or lent exactly once; looks at every page there is."""
+        unused = [page.span for page in self._unused]
+        lent = [span for reservation in self._held for span in reservation.spans()]
+        lent += [page.span for page in self._in_use]
+        edges = sorted([*lent, *unused, *self._free.spans])
         assert edges == _abutting(edges, self.total_bytes), f"bytes lost or lent twice: {edges}"
-        assert all(left.end < right.start for left, right in zip(self._free, self._free[1:], strict=False))
-        assert self.free_bytes + self.used_bytes == self.total_bytes
+        assert self._room.spans == SpanSet([*self._free.spans, *unused]).spans
+        assert self.reclaimable_bytes == sum(page.total_bytes for page in self._unused)
 
-    def _carve(self, block_bytes: int, blocks: int) -> tuple[Run, ...]:
-        runs: list[Run] = []
-        for span in tuple(self._free):
-            if blocks == 0:
-                break
-            run = _fit(span, block_bytes)
-            run = run._replace(blocks=min(run.blocks, blocks))
-            if run.blocks:
-                self._cut(span, Span(run.first * block_bytes, (run.first + run.blocks) * block_bytes))
-                runs.append(run)
-                blocks -= run.blocks
-        return tuple(runs)
+    def _make_room(self, block_bytes: int, blocks: int) -> None:
+        while (missing := blocks - self._free.fit(block_bytes)) > 0:
+            missing_bytes = missing * block_bytes
+            while missing_bytes > 0 and self._unused:
+                missing_bytes -= self._evict_oldest()
 
-    def _cut(self, span: Span, taken: Span) -> None:
-        at = bisect.bisect_left(self._free, span)
-        rest = (Span(span.start, taken.start), Span(taken.end, span.end))
-        self._free[at : at + 1] = [part for part in rest if part.start < part.end]
+    def _evict_oldest(self) -> int:
+        page, _ = self._unused.popitem(last=False)
+        self._free.add(page.span)
+        self.reclaimable_bytes -= page.total_bytes
+        page.evicted()
+        return page.total_bytes
+
+    def _part(self, page: Page) -> None:
+        self._in_use.add(page)
+
+    def _use(self, page: Page) -> None:
+        del self._unused[page]
+        self._in_use.add(page)
+        self._room.remove(page.span)
+        self.reclaimable_bytes -= page.total_bytes
+
+    def _rest(self, page: Page) -> None:
+        self._in_use.remove(page)
+        self._unused[page] = None
+        self._room.add(page.span)
+        self.reclaimable_bytes += page.total_bytes
 
     def _give_back(self, reservation: Reservation) -> None:
         self._held.remove(reservation)
         for span in reservation.spans():
-            self._merge(span)
-
-    def _merge(self, span: Span) -> None:
-        at = bisect.bisect_left(self._free, span)
-        first = last = at
-        start, end = span
-        if at and self._free[at - 1].end == start:
-            first, start = at - 1, self._free[at - 1].start
-        if at < len(self._free) and self._free[at].start == end:
-            last, end = at + 1, self._free[at].end
-        self._free[first:last] = [Span(start, end)]
+            self._free.add(span)
+            self._room.add(span)
 
 
 class Reservation:
@@ -113,6 +124,7 @@ class Reservation:
         self.blocks = sum(run.blocks for run in runs)
         self._pool = pool
         self._runs = runs
+        self._parted: set[int] = set()
         self._untaken = iter([run.first + i for run in runs for i in range(run.blocks)])
 
     def __enter__(self) -> Self:
@@ -128,31 +140,86 @@ class Reservation:
         return self.blocks * self.block_bytes
 
     def take(self) -> int:
-        """The id of a block that nobody else writes to.
+        """The id of a block that nobody else writes to; another thread may call this.
 
         Raises:
             ValueError: Every block of the reservation has been taken.
         """
         for block in self._untaken:
             return block
-        raise ValueError(f"all {self.blocks} reserved blocks are taken: the worst case was computed too low")
+        raise ValueError("all reserved blocks are taken: the worst case was computed too low")
+
+    def part_with(self, block: int, evicted: Callable[[], object]) -> Page:
+        """Makes a page of a taken block, which outlives the reservation; its maker is its first user.
+
+        Args:
+            block: Its id. Nobody writes to it any more.
+            evicted: As `Page` has it.
+
+        Raises:
+            ValueError: It is no block of this reservation (any more).
+        """
+        if block in self._parted or not any(0 <= block - run.first < run.blocks for run in self._runs):
+            raise ValueError(f"block {block} is not in this reservation (any more)")
+        self._parted.add(block)
+        self.blocks -= 1
+        page = Page(self._pool, block, self.block_bytes, evicted)
+        self._pool._part(page)  # noqa: SLF001  # the parts of one lending
+        return page
 
     def close(self) -> None:
-        """Gives every block back, taken or not.
+        """Gives every block back, taken or not, that it has not parted with.
 
         Raises:
             KeyError: They were given back before.
         """
-        self._pool._give_back(self)  # noqa: SLF001  # the two halves of one lending
+        self._pool._give_back(self)  # noqa: SLF001  # the parts of one lending
 
-    def spans(self) -> list[Span]:
-        size = self.block_bytes
-        return [Span(run.first * size, (run.first + run.blocks) * size) for run in self._runs]
+    def spans(self) -> tuple[Span, ...]:
+        """The bytes of its blocks."""
+        own = SpanSet(run.span(self.block_bytes) for run in self._runs)
+        for block in self._parted:
+            own.remove(Run(block, 1).span(self.block_bytes))
+        return own.spans
 
 
-def _fit(span: Span, block_bytes: int) -> Run:
-    first = -(-span.start // block_bytes)
-    return Run(first, max(0, span.end // block_bytes - first))
+class Page:
+    """A block that is written and stays as it is: as long as anybody uses it, and after that until its bytes are needed.
+
+    Args:
+        evicted: Called when its bytes are taken for something else; it is not to be pinned any more.
+
+    Attributes:
+        block: Its id.
+    """
+
+    def __init__(self, pool: BlockPool, block: int, block_bytes: int, evicted: Callable[[], object]) -> None:
+        self.block = block
+        self.evicted = evicted
+        self._block_bytes = block_bytes
+        self._pool = pool
+        self._pins = 1
+
+    @property
+    def total_bytes(self) -> int:
+        return self._block_bytes
+
+    @property
+    def span(self) -> Span:
+        return Run(self.block, 1).span(self._block_bytes)
+
+    def pin(self) -> None:
+        """One more user; `unpin` follows once."""
+        if not self._pins:
+            self._pool._use(self)  # noqa: SLF001  # the parts of one lending
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """One user less; the last one leaves it to be reclaimed."""
+        assert self._pins > 0
+        self._pins -= 1
+        if not self._pins:
+            self._pool._rest(self)  # noqa: SLF001  # the parts of one lending
 
 
 def _abutting(spans: list[Span], total_bytes: int) -> list[Span]:

@@ -52,6 +52,9 @@ class EngineConfig(ProcessConfig):
         description="what to compute in; float32 copies weights stored in less, as auto does those in fp16",
     )
     kernels: KernelChoice = Field("auto", description="auto takes the fastest that this CPU can run")
+    prefix_cache: bool = Field(
+        True, description="keep keys and values of prompts, while there is room, for those that begin alike"
+    )
     step_timeout_s: float = Field(
         STEP_TIMEOUT_S,
         gt=0,

@@ -12,13 +12,14 @@ from typing import Final, NamedTuple, Self
 
 import structlog
 
-from services.common.errors import AlreadyExists, InvalidRequest, Overloaded
+from services.common.errors import AlreadyExists, Cancelled, DeadlinePassed, InvalidRequest, Overloaded
 from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
 from services.engine.block_pool import Reservation
 from services.engine.lender import Lender, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
+from services.engine.prefix_cache import Prefix, PrefixCache
 from services.engine.sequence import Phase, Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
 from services.engine.step_tally import StepTally
@@ -28,6 +29,7 @@ from services.engine.token_stream import TokenStream
 
 RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 STEP_TIMEOUT_S: Final = 30.0
+_SOUND: Final = (FinishReason, Cancelled, DeadlinePassed)  # what was computed until then is right
 
 log = structlog.get_logger()
 
@@ -38,6 +40,8 @@ class _Run:
 
     stream: TokenStream
     ticket_id: TicketId | None
+    reservation: Reservation
+    prefix: Prefix | None
     resources: contextlib.ExitStack
 
 
@@ -58,9 +62,11 @@ class Engine:
         max_batch: Most sequences under way at once.
         check_every_step: Check the arena's books after every step, not only when idle.
         step_timeout_s: How long no step may finish while there is work.
+        prefix_cache: Whether keys and values of prompts are kept for those that begin alike.
 
     Attributes:
         occupancy: Tickets and generations, for schedulers.
+        prefixes: The pages that are kept.
         on_stall: Told True when steps have stopped for too long, False when they go on; set by the owner.
         accepted: Requests taken in so far, the engine's own included.
         ended: How many of them have ended, by finish reason or error.
@@ -76,9 +82,12 @@ class Engine:
         max_batch: int,
         check_every_step: bool = False,
         step_timeout_s: float = STEP_TIMEOUT_S,
+        prefix_cache: bool = True,
     ) -> None:
         self.arena = arena
         self.occupancy = Occupancy()
+        self.prefixes = PrefixCache()
+        self._caches_prefixes = prefix_cache
         self.accepted = 0
         self.ended: collections.Counter[str] = collections.Counter()
         self._max_batch = max_batch
@@ -140,27 +149,38 @@ class Engine:
         with contextlib.ExitStack() as resources:
             model = resources.enter_context(lender.use())
             self._claim(request.id, resources)
-            reservation = resources.enter_context(self._reserve(model, request))
-            job = Job(Sequence(request, reservation), model, is_background=ticket_id is None)
+            prefix = self._find_prefix(model, request, resources)
+            found = prefix.blocks if prefix else ()
+            reservation = resources.enter_context(self._reserve(model, request, len(found)))
+            job = Job(Sequence(request, reservation, found), model, is_background=ticket_id is None)
             self._loop.submit(job)
-            stream = TokenStream(Timeline(time.time_ns()))
-            run = self._runs[job] = _Run(stream, ticket_id, resources.pop_all())
+            stream = TokenStream(Timeline(time.time_ns()), cached_tokens=prefix.tokens if prefix else 0)
+            run = self._runs[job] = _Run(stream, ticket_id, reservation, prefix, resources.pop_all())
             self.accepted += 1
             if len(self._runs) == 1:  # what comes to others is no progress
                 self._heartbeat.progress()
         if ticket_id is not None:
-            self._open_ticket(ticket_id, request, reservation)
+            self._open_ticket(ticket_id, request, model)
         try:
             yield run.stream
         finally:
             self._loop.abort(job)
 
+    def forget(self, model: LoadedModel) -> None:
+        """It answers nobody any more: what was kept of it is not found again."""
+        self.prefixes.forget(model.origin)
+
     def check(self) -> None:
         """Raises AssertionError unless every byte of the arena is accounted for."""
         self.arena.pool.check()
-        reserved = sum(ticket.reserved_bytes for ticket in self.occupancy.tickets)
+        if self._check_every_step:
+            self.arena.pool.check_spans()
+        reserved = sum(run.reservation.total_bytes for run in self._runs.values())
         assert reserved <= self.arena.pool.used_bytes <= self.arena.pool.total_bytes
-        assert self._runs or not self.arena.pool.used_bytes, "an idle engine holds no blocks"
+        assert self._runs or not self.arena.pool.used_bytes, "an idle engine uses no blocks"
+        assert {ticket.id for ticket in self.occupancy.tickets} <= {
+            run.ticket_id for run in self._runs.values()
+        }, "a ticket is open as long as its request runs"
 
     def _claim(self, request_id: RequestId, resources: contextlib.ExitStack) -> None:
         if request_id in self._running:
@@ -168,7 +188,17 @@ class Engine:
         self._running.add(request_id)
         resources.callback(self._running.discard, request_id)
 
-    def _reserve(self, model: LoadedModel, request: TokenRequest) -> Reservation:
+    def _find_prefix(
+        self, model: LoadedModel, request: TokenRequest, resources: contextlib.ExitStack
+    ) -> Prefix | None:
+        """What is there of its prompt, pinned; None for a request that is to share nothing."""
+        if not self._caches_prefixes or request.cache_salt is None:
+            return None
+        found = self.prefixes.find(model.origin, request.cache_salt, request.prompt)
+        return resources.enter_context(found)
+
+    def _reserve(self, model: LoadedModel, request: TokenRequest, found_blocks: int) -> Reservation:
+        """Its worst case, but for the blocks that are there."""
         pool, blocks = self.arena.pool, request.worst_case_blocks
         if blocks * model.block_bytes > pool.total_bytes:
             raise InvalidRequest(
@@ -176,14 +206,14 @@ class Engine:
                 f"{pool.total_bytes}: shorten the prompt or ask for fewer tokens",
                 reason="PROMPT_TOO_LARGE",
             )
-        if not pool.can_reserve(model.block_bytes, blocks):
+        if not pool.can_reserve(model.block_bytes, blocks - found_blocks):
             raise Overloaded("the engine's KV memory is full; try again", retry_after_s=RETRY_AFTER_S)
-        return pool.reserve(model.block_bytes, blocks)
+        return pool.reserve(model.block_bytes, blocks - found_blocks)
 
-    def _open_ticket(self, ticket_id: TicketId, request: TokenRequest, reservation: Reservation) -> None:
-        ticket = LiveTicket(
-            id=ticket_id, reserved_bytes=reservation.total_bytes, prompt_tokens=len(request.prompt)
-        )
+    def _open_ticket(self, ticket_id: TicketId, request: TokenRequest, model: LoadedModel) -> None:
+        """Of the whole worst case: schedulers promise memory without knowing what is there."""
+        worst_case_bytes = request.worst_case_blocks * model.block_bytes
+        ticket = LiveTicket(id=ticket_id, reserved_bytes=worst_case_bytes, prompt_tokens=len(request.prompt))
         self.occupancy.open(ticket)
 
     def _deliver(self, updates: list[Update], step: StepTimes) -> None:
@@ -211,8 +241,12 @@ class Engine:
         if update.is_first_chunk:
             self._start_prefill(run, step)
         if update.token is not None:
+            if not run.stream.timeline.has_token:
+                _keep(run, update.job.sequence)  # others may be waiting with the same beginning
             run.stream.push(update.token, step)
         if update.outcome is not None:
+            if isinstance(update.outcome, _SOUND):
+                _keep(run, update.job.sequence)
             run.stream.timeline.end(step)
             del self._runs[update.job]
             self.ended[_name(update.outcome)] += 1
@@ -225,6 +259,12 @@ class Engine:
         run.stream.timeline.start_prefill(step)
         if run.ticket_id is not None:
             self.occupancy.start_prefill(run.ticket_id)
+
+
+def _keep(run: _Run, sequence: Sequence) -> None:
+    """Whole pages that are computed may serve others from now on: nothing is written to them again."""
+    if run.prefix is not None:
+        run.prefix.add(sequence.stored, sequence.table, run.reservation)
 
 
 def _name(outcome: Outcome) -> str:

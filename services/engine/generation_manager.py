@@ -79,6 +79,8 @@ class GenerationManager:
             case CancelLoad(generation):
                 self._loads[generation].cancel()
             case Dispose(generation):
+                if generation.model is not None:
+                    self._engine.forget(generation.model)
                 await self.disposal.take(generation)
 
     def _activate(self, generation: Generation) -> bool:

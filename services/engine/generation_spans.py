@@ -33,6 +33,7 @@ def generation_spans(stream: TokenStream, prompt_tokens: int) -> Iterator[None]:
 
 def _tell_usage(span: Span, stream: TokenStream, prompt_tokens: int) -> None:
     span.set_attribute(attributes.INPUT_TOKENS, prompt_tokens)
+    span.set_attribute(attributes.CACHED_TOKENS, stream.cached_tokens)
     span.set_attribute(attributes.OUTPUT_TOKENS, stream.read_tokens)
     if stream.finish is not None:
         span.set_attribute(attributes.FINISH_REASONS, [stream.finish.value])

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from services.common.checkpoint.graph_hash import Built
+from services.engine.prefix_key import Origin
 from services.engine.stepper import StepModel
 
 
@@ -17,6 +18,7 @@ class LoadedModel(StepModel, Protocol):
     max_context_tokens: int
     weights_bytes: int
     built: Built | None  # all five parts of its graph hash; None for a stand-in
+    origin: Origin  # of its keys and values
 
 
 class Lender(Protocol):

@@ -26,6 +26,7 @@ from services.engine.mapping import map_file, populate
 from services.engine.memory_need import MemoryNeed
 from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
+from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
 
 log = structlog.get_logger()
@@ -60,12 +61,14 @@ class ModelOnArena:
         vocab_size: int,
         max_context_tokens: int,
         weights_bytes: int,
+        artifact_id: ArtifactId,
         built: Built | None,
     ) -> None:
         self.vocab_size = vocab_size
         self.max_context_tokens = max_context_tokens
         self.weights_bytes = weights_bytes
         self.built = built
+        self.origin = Origin(artifact_id, built.root if built else "", str(decoder.dtype))
         self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
         self._decoder = decoder
         self._blocks = arena.blocks(decoder.dtype, decoder.kv_shape)
@@ -120,7 +123,7 @@ class ModelLoading:
         architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
         check_tensors(header, architecture, self.dtype)
         resident = mapped[: max(0, mapped.numel() - prepared.lazy_bytes)]
-        return VerifiedWeights(self, mapped, resident, header, architecture)
+        return VerifiedWeights(self, prepared.artifact_id, mapped, resident, header, architecture)
 
     def load(self, prepared: PreparedArtifact) -> ModelOnArena:
         """A model of what was prepared, without a pause; raises as `verify` and `VerifiedWeights.build` do."""
@@ -132,6 +135,7 @@ class VerifiedWeights:
     """Weights that are mapped and fit their config; of the memory that a model of them takes, none is taken yet."""
 
     _loading: ModelLoading
+    _artifact_id: ArtifactId
     _mapped: torch.Tensor
     _resident: torch.Tensor  # the beginning that shall be resident
     _header: Header
@@ -164,6 +168,7 @@ class VerifiedWeights:
             vocab_size=self._architecture.vocab_size,
             max_context_tokens=int(limit),
             weights_bytes=self._mapped.numel(),
+            artifact_id=self._artifact_id,
             built=Built(header.graph, build),
         )
 

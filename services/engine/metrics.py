@@ -48,8 +48,8 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
     )
     live.gauge(
         "kv_cache_reclaimable_bytes",
-        "Bytes of cached pages that a request may take; always 0, nothing is kept past a request's end.",
-        lambda: 0,
+        "Bytes of pages kept from earlier prompts that a request may take.",
+        lambda: pool.reclaimable_bytes,
     )
     live.counter(
         "num_preemptions_total",
@@ -81,6 +81,13 @@ def _export_steps(live: LiveMetrics, engine: Engine) -> None:
     live.counter("steps_total", "Steps computed.", lambda: engine.steps)
     live.counter("prompt_tokens_total", "Tokens of prompts computed.", lambda: tally.prompt_tokens)
     live.counter("generation_tokens_total", "Tokens generated.", lambda: tally.generated_tokens)
+    prefixes = engine.prefixes
+    live.counter(
+        "prefix_cache_queries_total",
+        "Tokens of prompts that were looked up among the kept pages.",
+        lambda: prefixes.asked_tokens,
+    )
+    live.counter("prefix_cache_hits_total", "Those of them that were there.", lambda: prefixes.found_tokens)
     live.histogram(
         "iteration_tokens", "Tokens computed together in one step.", STEP_TOKENS, lambda: tally.sizes
     )

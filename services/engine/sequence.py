@@ -49,12 +49,14 @@ class TokenRequest:
 
     Attributes:
         deadline: time.monotonic() after which nobody wants the answer.
+        cache_salt: It shares pages of keys and values with requests of the same salt; with none when None.
     """
 
     id: RequestId
     prompt: Ordered[int]
     sampling: Sampling
     deadline: float = math.inf
+    cache_salt: bytes | None = None
 
     @property
     def worst_case_blocks(self) -> int:
@@ -68,19 +70,21 @@ class Sequence:
     Invariant: computed < length, and the blocks taken cover exactly `computed` tokens.
 
     Args:
-        reservation: Holds the request's worst case in blocks.
+        reservation: Holds the request's worst case in blocks, but for those of `prefix`.
+        prefix: Blocks that hold the keys and values of its first tokens already, not of all; they are only read.
     """
 
-    def __init__(self, request: TokenRequest, reservation: Reservation) -> None:
+    def __init__(self, request: TokenRequest, reservation: Reservation, prefix: Ordered[int] = ()) -> None:
         self.request = request
         self.phase = Phase.WAITING
-        self.computed = 0
+        self.computed = len(prefix) * BLOCK_TOKENS
         self.length = len(request.prompt)
         self._reservation = reservation
         self._tokens = np.empty(self.length + request.sampling.max_tokens, np.int32)
         self._tokens[: self.length] = request.prompt
-        self._table = np.empty(reservation.blocks, np.int32)
-        self._blocks = 0
+        self._table = np.empty(len(prefix) + reservation.blocks, np.int32)
+        self._table[: len(prefix)] = prefix
+        self._blocks = len(prefix)
 
     @property
     def generated(self) -> int:
@@ -90,6 +94,11 @@ class Sequence:
     def table(self) -> npt.NDArray[np.int32]:
         """Ids of its blocks, in the order of its tokens."""
         return self._table[: self._blocks]
+
+    @property
+    def stored(self) -> npt.NDArray[np.int32]:
+        """The tokens whose keys and values are stored, as far as any thread can see."""
+        return self._tokens[: self.computed]
 
     def pending(self, count: int) -> npt.NDArray[np.int32]:
         """The next `count` tokens whose keys and values are to be stored."""

@@ -73,6 +73,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         max_batch=config.max_batch,
         step_timeout_s=config.step_timeout_s,
         check_every_step=config.check_every_step,
+        prefix_cache=config.prefix_cache,
     )
     loading = ModelLoading(
         arena=arena,

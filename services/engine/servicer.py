@@ -25,7 +25,7 @@ from services.engine.occupancy import Delta, LiveTicket, ResidentGeneration, Sna
 from services.engine.sequence import TokenRequest
 from services.engine.stepper import FinishReason
 from services.engine.ticket_gate import TicketGate
-from services.engine.token_stream import Piece
+from services.engine.token_stream import Piece, TokenStream
 from services.engine.validation import AskedRequest, validate
 
 _FINISH: Final = {
@@ -83,9 +83,10 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             scope.enter_context(generation_spans(stream, len(asked.prompt)))
             is_first = True
             async for piece in stream:
-                response = _response(piece, len(asked.prompt), stream.read_tokens)
+                response = _response(piece)
                 if is_first or piece.finish is not None:
                     self._sign(response, ticket.artifact_id)
+                    response.usage.CopyFrom(_usage(stream, len(asked.prompt)))
                 is_first = False
                 yield response
 
@@ -157,6 +158,7 @@ def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:
         seed=sampling.seed if sampling.HasField("seed") else None,
         max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
         stop_token_ids=tuple(sampling.stop_token_ids),
+        cache_salt=request.cache_salt,
     )
 
 
@@ -182,13 +184,17 @@ def _check_size(needed_bytes: int, ticket: Ticket) -> None:
         )
 
 
-def _response(piece: Piece, prompt_tokens: int, sent: int) -> engine_pb2.GenerateTokensResponse:
-    response = engine_pb2.GenerateTokensResponse(token_ids=piece.token_ids)
-    if piece.finish is not None:
-        response.finish_reason = _FINISH[piece.finish]
-        response.usage.prompt_tokens = prompt_tokens
-        response.usage.completion_tokens = sent
-    return response
+def _response(piece: Piece) -> engine_pb2.GenerateTokensResponse:
+    finish_reason = None if piece.finish is None else _FINISH[piece.finish]
+    return engine_pb2.GenerateTokensResponse(token_ids=piece.token_ids, finish_reason=finish_reason)
+
+
+def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
+    return types_pb2.TokenUsage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=stream.read_tokens,
+        cached_tokens=stream.cached_tokens,
+    )
 
 
 def _snapshot(snapshot: Snapshot, arena_bytes: int) -> engine_pb2.OccupancySnapshot:

@@ -25,11 +25,13 @@ class TokenStream:
 
     Attributes:
         timeline: When the request entered its stages.
+        cached_tokens: How many tokens of its prompt need not be computed.
         read_tokens: How many tokens its reader has taken.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, cached_tokens: int = 0) -> None:
         self.timeline = timeline
+        self.cached_tokens = cached_tokens
         self.read_tokens = 0
         self._tokens: list[int] = []
         self._outcome: Outcome | None = None

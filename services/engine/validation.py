@@ -14,6 +14,7 @@ from services.engine.sequence import Sampling, TokenRequest
 MAX_TEMPERATURE: Final = 2.0
 MAX_STOP_TOKENS: Final = 64
 MAX_REQUEST_ID_CHARS: Final = 128
+MAX_CACHE_SALT_BYTES: Final = 256
 
 N = TypeVar("N", int, float)
 
@@ -30,6 +31,7 @@ class AskedRequest:
     seed: int | None
     max_tokens: int | None
     stop_token_ids: Ordered[int]
+    cache_salt: bytes = b""
 
 
 def validate(
@@ -51,6 +53,8 @@ def validate(
     _check_ids("prompt_token_ids", asked.prompt, vocab_size)
     if not asked.prompt:
         _refuse("prompt_token_ids", "empty", "at least one id")
+    if len(asked.cache_salt) > MAX_CACHE_SALT_BYTES:
+        _refuse("cache_salt", f"{len(asked.cache_salt)} bytes", f"at most {MAX_CACHE_SALT_BYTES}")
     sampling = _sampling(asked, vocab_size)
     if len(asked.prompt) + sampling.max_tokens > max_context_tokens:
         raise InvalidRequest(
@@ -60,7 +64,11 @@ def validate(
             metadata={"max_context_tokens": str(max_context_tokens)},
         )
     return TokenRequest(
-        id=RequestId(asked.request_id), prompt=asked.prompt, sampling=sampling, deadline=deadline
+        id=RequestId(asked.request_id),
+        prompt=asked.prompt,
+        sampling=sampling,
+        deadline=deadline,
+        cache_salt=asked.cache_salt,
     )
 
 

@@ -39,6 +39,7 @@ class Answer:
         self.request_id = request_id
         self._prompt_tokens = 0
         self._completion_tokens = 0
+        self._cached_tokens = 0
         self._provenance: Provenance | None = None
         self._is_first = True
         self.begun = False
@@ -52,7 +53,7 @@ class Answer:
     @property
     def usage(self) -> Usage:
         """So far, as the reader has seen it."""
-        return Usage(self._prompt_tokens, self._completion_tokens)
+        return Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
 
     def bind(self, leg: Leg) -> None:
         """The request goes this way, or now this way."""
@@ -75,6 +76,7 @@ class Answer:
             InternalError: It is of another artifact: no mixture of two is ever given out.
         """
         self.begun = True
+        self._cached_tokens = message.cached_tokens
         assert self._provenance is not None
         if message.artifact_id != self._provenance.artifact_id:
             raise InternalError("the engine answered with another artifact than was asked for")

@@ -182,6 +182,7 @@ class Completions:
             artifact_id=routed.route.artifact_id,
             prompt_token_ids=prompt_token_ids,
             sampling=resolve(request.sampling, text.defaults, space, self._limits.default_max_tokens),
+            cache_salt=request.cache_salt,
         )
         return Leg(routed, tokens)
 

@@ -53,6 +53,7 @@ async def _messages(call: AsyncIterable[pb.GenerateTokensResponse]) -> AsyncIter
                 ArtifactId(message.artifact_id),
                 message.runtime_build,
                 _FINISH_REASONS.get(message.finish_reason),
+                message.usage.cached_tokens,
             )
     except grpc.aio.AioRpcError as failure:
         raise peer_failure(failure, "the engine") from failure
@@ -64,6 +65,7 @@ def _to_proto(request: TokenRequest, grant: Grant) -> pb.GenerateTokensRequest:
         request_id=_name_at_engine(request, grant),
         prompt_token_ids=request.prompt_token_ids,
         sampling=sampling_to_proto(request.sampling),
+        cache_salt=request.cache_salt,
     )
 
 

@@ -29,16 +29,18 @@ class TokenRequest:
     artifact_id: ArtifactId
     prompt_token_ids: list[int]
     sampling: Sampling
+    cache_salt: bytes = b""
 
 
 class EngineMessage(NamedTuple):
-    """What one or more engine steps produced; the engine names itself and its artifact in the first and the last."""
+    """What one or more engine steps produced; in the first and the last it names itself, its artifact, cached tokens."""
 
     token_ids: tuple[int, ...]
     engine_id: ProcessId
     artifact_id: ArtifactId
     runtime_build: str
     finish_reason: FinishReason | None
+    cached_tokens: int = 0
 
 
 class Scheduler(Protocol):

@@ -16,6 +16,7 @@ MAX_PROMPT_TOKENS: Final = 1 << 18
 MAX_MESSAGES: Final = 4_096
 MAX_STOPS: Final = 16
 MAX_STOP_CHARS: Final = 256
+MAX_CACHE_SALT_BYTES: Final = 256
 _ROLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
@@ -80,9 +81,10 @@ class Request:
         model: Empty when the caller leaves the choice to us.
         cohort: None when the caller leaves the choice to us.
         stops: Strings that end the answer and are not part of it.
+        cache_salt: It shares what is computed of its prompt with requests of the same salt.
 
     Raises:
-        InvalidRequest: The id or a stop string is out of bounds.
+        InvalidRequest: The id, a stop string or the salt is out of bounds.
     """
 
     request_id: RequestId
@@ -91,6 +93,7 @@ class Request:
     prompt: Prompt
     sampling: SamplingAsked
     stops: tuple[str, ...] = ()
+    cache_salt: bytes = b""
 
     def __post_init__(self) -> None:
         if not 0 < len(self.request_id) <= MAX_REQUEST_ID_CHARS:
@@ -106,6 +109,11 @@ class Request:
                     f"a stop string has {len(stop)} characters; it may have 1 to {MAX_STOP_CHARS}",
                     "STOP_INVALID",
                 )
+        if len(self.cache_salt) > MAX_CACHE_SALT_BYTES:
+            raise _invalid(
+                f"cache_salt has {len(self.cache_salt)} bytes; at most {MAX_CACHE_SALT_BYTES}",
+                "CACHE_SALT_INVALID",
+            )
 
     def check_size(self, max_prompt_bytes: int) -> None:
         """Raises InvalidRequest when the prompt's text is longer than that."""

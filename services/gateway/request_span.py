@@ -48,6 +48,7 @@ def _asked(request: Request) -> Iterator[tuple[str, str | int | float]]:
 
 def _answered(answer: Answer) -> Iterator[tuple[str, str | int | float]]:
     yield attributes.INPUT_TOKENS, answer.usage.prompt_tokens
+    yield attributes.CACHED_TOKENS, answer.usage.cached_tokens
     yield attributes.OUTPUT_TOKENS, answer.usage.completion_tokens
     if (source := answer.provenance) is None:
         return

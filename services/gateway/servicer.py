@@ -120,6 +120,7 @@ def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Re
         prompt=prompt,
         sampling=_sampling(request.sampling),
         stops=tuple(request.stop[: MAX_STOPS + 1]),
+        cache_salt=request.cache_salt.encode(),
     )
 
 
@@ -145,6 +146,7 @@ def _chunk(chunk: Chunk) -> pb.CompletionChunk:
     if chunk.usage is not None:
         message.usage.prompt_tokens = chunk.usage.prompt_tokens
         message.usage.completion_tokens = chunk.usage.completion_tokens
+        message.usage.cached_tokens = chunk.usage.cached_tokens
     return message
 
 

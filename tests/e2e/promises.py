@@ -77,6 +77,19 @@ PROMISES = {
         *("test_no_code_is_run", "test_a_parameter_of_no_tensor", "test_the_remedy_for_a_quantised_source"),
         "test_a_conversion_that_is_asked_to_end",
     ],
+    "5.7 reported faults of caches; keys and values are kept where they are the same": [
+        *(
+            "r_a16_s_c1_",
+            "s_c5_",
+            "test_answers_are_right_and_nobody_is_refused",
+            "test_what_was_computed_is_not",
+        ),
+        *("test_a_page_outlives_its_reservation", "test_an_answer_that_a_stop_string_ends_tells"),
+    ],
+    "5 generations share steps in equal parts": [
+        "test_a_thousand_prompts_for_one_model",
+        "test_what_nobody_waits_for",
+    ],
     "4.3 the converter's memory": ["test_a_gigabyte_passes"],
     "4.4 fault matrix; fuzzer": [
         *("test_checkpoint_faults", "a_malformed_header", "no_bytes_crash", "damage_to_any_file"),

@@ -15,6 +15,7 @@ RESPONSE_ID: Final = "gen_ai.response.id"
 RESPONSE_MODEL: Final = "gen_ai.response.model"
 FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 
 SERVER_ADDRESS: Final = "server.address"

@@ -13,6 +13,8 @@ from services.common.ids import ArtifactId, RequestId
 from services.common.registry.records import GenerationState
 from services.engine.block_pool import BlockPool
 from services.engine.generation import Generation
+from services.engine.lender import LoadedModel
+from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
 from services.engine.sequence import Sampling, Sequence, TokenRequest
 from services.engine.stepper import Job, StepModel, Stepper, Update
@@ -34,6 +36,7 @@ class CountingModel:
     max_context_tokens = 4096
     weights_bytes = 0
     built: Built | None = None
+    origin = Origin("a" * 64, "", "float32")
 
     def __init__(
         self,
@@ -72,10 +75,9 @@ class Gate:
 def request(
     name: str = "r", prompt: Iterable[int] = (1, 2, 3), max_tokens: int = 4, **changes: object
 ) -> TokenRequest:
-    deadline = changes.pop("deadline", float("inf"))
-    assert isinstance(deadline, float)
+    fields = {field: changes.pop(field) for field in ("deadline", "cache_salt") if field in changes}
     sampling = Sampling(max_tokens=max_tokens, **changes)  # type: ignore[arg-type]
-    return TokenRequest(id=RequestId(name), prompt=tuple(prompt), sampling=sampling, deadline=deadline)
+    return TokenRequest(id=RequestId(name), prompt=tuple(prompt), sampling=sampling, **fields)  # type: ignore[arg-type]
 
 
 def job(asked: TokenRequest, model: StepModel, pool: BlockPool | None = None) -> Job:
@@ -90,14 +92,14 @@ def run_to_end(stepper: Stepper, now: float = 0.0) -> list[Update]:
     return updates
 
 
-def generation(model: CountingModel, artifact: str = "a" * 64) -> Generation:
-    """An ACTIVE generation of a fake model."""
+def generation(model: LoadedModel, artifact: str = "a" * 64) -> Generation:
+    """An ACTIVE generation of a model."""
     made = warming_generation(model, artifact)
     made.advance(GenerationState.ACTIVE)
     return made
 
 
-def warming_generation(model: CountingModel, artifact: str = "a" * 64) -> Generation:
+def warming_generation(model: LoadedModel, artifact: str = "a" * 64) -> Generation:
     """One that has its model and serves nobody yet."""
     made = Generation(ArtifactId(artifact), lambda: None)
     for state in (GenerationState.VERIFYING, GenerationState.ALLOCATING, GenerationState.WARMING):

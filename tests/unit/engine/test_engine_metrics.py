@@ -77,6 +77,24 @@ async def test_tokens_are_counted_where_they_are_computed() -> None:
     }
 
 
+async def test_prefixes_are_counted_in_tokens_and_what_is_kept_in_bytes() -> None:
+    """A prompt of 40 tokens twice: 80 looked up, 32 found; three pages are kept, of which the answer fills one."""
+    registry = CollectorRegistry()
+    async with Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=64, max_batch=2) as engine:
+        export(registry, engine, NO_GENERATIONS, "test/1")
+        for _ in range(2):
+            asked = request(prompt=range(40), max_tokens=9, cache_salt=b"")
+            async with engine.run(generation(CountingModel()), asked) as stream:
+                async for _ in stream:
+                    pass
+    told = read(registry)
+    assert (80, 32, 3 * BLOCK_BYTES) == (
+        told.value("halogen_prefix_cache_queries_total"),
+        told.value("halogen_prefix_cache_hits_total"),
+        told.value("halogen_kv_cache_reclaimable_bytes"),
+    )
+
+
 async def ended(engine: Engine, requests: int) -> None:
     """Returns when so many have ended: the step loop tells of it in the loop's own turns."""
     async with asyncio.timeout(10):

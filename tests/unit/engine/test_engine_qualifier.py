@@ -23,7 +23,7 @@ KEY = keys.qualification(generation(CountingModel()).artifact_id, BUILT.root)
 
 
 class BuiltModel(CountingModel):
-    built = BUILT
+    built: Built | None = BUILT
 
 
 class WatchedStore(MemoryStore):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, generation
 
 
 def engine(blocks: int = 64, **changes: int) -> Engine:
-    settings = {"chunk_tokens": 512, "max_batch": 64, **changes}
+    settings: dict[str, Any] = {"chunk_tokens": 512, "max_batch": 64, **changes}
     return Engine(Arena(blocks * BLOCK_BYTES), check_every_step=True, **settings)
 
 

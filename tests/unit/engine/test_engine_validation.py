@@ -54,6 +54,7 @@ def test_a_good_request_passes_as_it_is() -> None:
         ("max_tokens", None),
         ("stop_token_ids", (512,)),
         ("stop_token_ids", (1,) * 65),
+        ("cache_salt", b"s" * 257),
     ],
 )
 def test_a_bad_value_is_refused_by_its_field(field: str, value: object) -> None:

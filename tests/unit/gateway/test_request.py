@@ -32,18 +32,19 @@ def request(**changes: Any) -> Request:
         ({"stops": ("",)}, "STOP_INVALID"),
         ({"stops": ("s" * 257,)}, "STOP_INVALID"),
         ({"stops": ("s",) * 17}, "STOP_INVALID"),
+        ({"cache_salt": b"s" * 257}, "CACHE_SALT_INVALID"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused(changes: dict[str, Any], reason: str) -> None:
-    """Ids and stop strings have bounds, and stop strings are not empty."""
+    """Ids, stop strings and salts have bounds, and stop strings are not empty."""
     with pytest.raises(InvalidRequest) as caught:
         request(**changes)
     assert reason == caught.value.reason
 
 
 def test_the_bounds_themselves_are_allowed() -> None:
-    """128 characters of id, 16 stop strings of 256 characters."""
-    request(request_id="r" * 128, stops=("s" * 256,) * 16)
+    """128 characters of id, 16 stop strings of 256 characters, 256 bytes of salt."""
+    request(request_id="r" * 128, stops=("s" * 256,) * 16, cache_salt=b"s" * 256)
 
 
 @pytest.mark.parametrize(

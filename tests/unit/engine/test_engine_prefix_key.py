@@ -1,0 +1,46 @@
+"""Names of pages: equal for equal keys and values alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from services.engine.prefix_key import PAGE_TOKENS, Origin, chain, root
+
+ORIGIN = Origin("a" * 64, "b" * 64, "torch.bfloat16")
+TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=5 * PAGE_TOKENS)
+
+
+def test_s_c5_no_fields_bytes_can_be_read_as_anothers() -> None:
+    """S-C5: whatever salt is chosen, the revision's artifact among them, it meets no other artifact, graph, dtype or salt.
+
+    Fault injection: turns red when `_digest` leaves out the lengths, or `root` any of its fields.
+    """
+    values = ["", "A", "G", "D", "S", "AG", "DS", "a" * 64]
+    names = [root(Origin(a, g, d), s.encode()) for a, g, d, s in itertools.product(values, repeat=4)]
+    assert len(values) ** 4 == len(set(names))
+
+
+@given(TOKENS)
+def test_every_whole_page_has_a_name_over_all_that_lies_before_it(tokens: list[int]) -> None:
+    """One name for 16 tokens, none for the rest; other tokens, or another order, give other names from there on."""
+    names = list(chain(root(ORIGIN, b""), tokens))
+    assert len(tokens) // PAGE_TOKENS == len(set(names))
+    if names:
+        changed = [*tokens[:-PAGE_TOKENS], *((token + 1) % 2**31 for token in tokens[-PAGE_TOKENS:])]
+        others = list(chain(root(ORIGIN, b""), changed))
+        same = (len(tokens) - PAGE_TOKENS) // PAGE_TOKENS
+        assert names[:same] == others[:same]
+        assert not set(names[same:]) & set(others)
+        assert not set(names) & set(chain(root(ORIGIN, b"x"), tokens))
+
+
+@given(TOKENS, st.integers(0, 5))
+def test_a_chain_goes_on_from_any_of_its_names(tokens: list[int], at: int) -> None:
+    """So that the pages of an answer follow those of its prompt."""
+    whole = list(chain(root(ORIGIN, b""), tokens))
+    at = min(at, len(whole))
+    parent = whole[at - 1] if at else root(ORIGIN, b"")
+    assert whole[at:] == list(chain(parent, tokens[at * PAGE_TOKENS :]))
