@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from services.common.errors import Conflict, NotFound
@@ -127,28 +128,28 @@ def plan(
             f"{order.model}@{order.cohort} is not published; see what is: halogen status",
             reason="MODEL_NOT_FOUND",
         )
-    audit = Put(keys.audit(order.model, revision), _audit(order, seen.artifact_id, time).encode())
     before = _pending(order.model, seen)
-    audits, intents = outlived(seen.audits), outlived(seen.intents)
-    if before:
-        intents = tuple(entry for entry in intents if entry.key != before.entry.key)
-    return Transaction(
-        revision,
-        _conditions(order, seen, before, artifact),
-        (
-            Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
-            Put(keys.target(order.model, order.cohort), _target(order, revision, trace_parent).encode()),
-            Put(keys.intent(order.model, revision), _intent(order, seen.artifact_id, time).encode()),
-            audit,
-            *_withdrawal(order, revision),
-            *_superseding(before, revision, time),
-            *(Delete(entry.key) for entry in (*audits, *intents)),
-            *(Delete(keys.commit(*keys.split_revision_key(entry.key))) for entry in intents),
-        ),
-        audit,
-        audits,
-        intents,
+    audit = Put(keys.audit(order.model, revision), _audit(order, seen.artifact_id, time).encode())
+    intents = tuple(
+        entry for entry in outlived(seen.intents) if before is None or entry.key != before.entry.key
     )
+    named: tuple[Put, ...] = (
+        Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
+        Put(keys.target(order.model, order.cohort), _target(order, revision, trace_parent).encode()),
+        Put(keys.intent(order.model, revision), _intent(order, seen.artifact_id, time).encode()),
+        audit,
+        *_withdrawal(order, revision),
+        *_superseding(before, revision, time),
+    )
+    audits = outlived(seen.audits)
+    writes: tuple[Put | Delete, ...] = (*named, *_dropping(audits, intents))
+    return Transaction(revision, _conditions(order, seen, before, artifact), writes, audit, audits, intents)
+
+
+def _dropping(audits: Iterable[Entry], intents: Iterable[Entry]) -> tuple[Delete, ...]:
+    """Commits go with their intents."""
+    commits = (keys.commit(*keys.split_revision_key(entry.key)) for entry in intents)
+    return (*(Delete(entry.key) for entry in (*audits, *intents)), *map(Delete, commits))
 
 
 def _conditions(
@@ -163,12 +164,17 @@ def _conditions(
 
 
 def _pending(model: ModelName, seen: Seen) -> Pending | None:
+    """None, too, where the value is no such record: it holds nobody up."""
     if seen.named is None:
         return None
     key = keys.intent(model, seen.named.revision)
-    for entry in seen.intents:
-        if entry.key == key and (record := IntentRecord.decode(entry.value)).state is PublishState.PENDING:
-            return Pending(entry, record)
+    entry = next((each for each in seen.intents if each.key == key), None)
+    try:
+        record = IntentRecord.decode(entry.value) if entry else None
+    except ValueError:
+        return None
+    if entry and record and record.state is PublishState.PENDING:
+        return Pending(entry, record)
     return None
 
 

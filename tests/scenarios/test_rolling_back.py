@@ -15,7 +15,7 @@ from services.common.errors import NotFound, PreconditionFailed
 from services.common.ids import ArtifactId
 from services.engine.loader_client import LoaderClient
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.publishing import APPLIED, PENDING, SUPERSEDED, Operator, operator
+from tests.scenarios.publishing import APPLIED, FAILED, PENDING, SUPERSEDED, Operator, operator
 from tests.tiny_checkpoints import make_tiny_artifact
 
 Start = Callable[..., Any]
@@ -64,6 +64,27 @@ async def system(start: Start) -> Cluster:
 async def me(system: Cluster) -> AsyncIterator[Operator]:
     async with system.control() as control:
         yield operator(system, control)
+
+
+async def test_a_rollback_and_a_failure_are_on_record(
+    start: Start, driver: str, artifacts: list[Path]
+) -> None:
+    """On a real etcd as in memory: the rollback serves what was before, and what asks for too much fails."""
+    system: Cluster = await start(driver, engine=SHORT, scheduler=SHORT)
+    async with system.control() as control, system.client() as client:
+        await control.connect(60)
+        me = operator(system, control)
+        first, second = await me.register(artifacts[:2])
+        for artifact_id in (first, second):
+            assert APPLIED == (await me.end(await me.publish(artifact_id))).state
+        await roll_back(system.gateway, me.order(), None, wait_s=60, patience_s=60)
+        outcome = await me.end(await me.publish(second, min_ready=2, timeout_ms=1))
+        assert (FAILED, "WAITED_FOR") == (outcome.state, outcome.failure.reason)
+        answer = await client.generate([3, 4, 5], max_tokens=2).complete()
+        assert answer.provenance is not None
+        assert (first, 3) == (answer.provenance.artifact_id, answer.provenance.revision)
+        ended = [entry.outcome.state for entry in await me.history()]
+    assert [APPLIED, APPLIED, APPLIED, FAILED] == ended
 
 
 async def test_a_rollback_is_applied_while_another_artifact_is_fetched(

@@ -56,6 +56,14 @@ async def test_the_next_publish_of_a_cohort_ends_the_one_before(control: Control
     assert [PublishState.PENDING] * 2 == [canary.state, last.state]
 
 
+async def test_an_intent_that_nobody_can_read_holds_nobody_up(control: Control, store: MemoryStore) -> None:
+    """It stays as it is. Turns red when: `_pending` lets the fault pass."""
+    await registered(control, manifest("a"))
+    await control.publications.publish(order(A))
+    await store.put(keys.intent(MODEL, Revision(1)), b"no record")
+    assert 2 == await control.publications.publish(order(A))
+
+
 @pytest.mark.parametrize("end", [PublishState.APPLIED, PublishState.FAILED])
 async def test_what_has_ended_stays_as_it_ended(
     control: Control, store: MemoryStore, end: PublishState
