@@ -127,10 +127,14 @@ async def _show(stream: CompletionStream, figures: Console, *, as_json: bool) ->
 
 def _summary(completion: Completion, timing: Timing) -> str:
     source = completion.provenance
+    usage = completion.usage
+    kept = (
+        f", {usage.cached_tokens} of {usage.prompt_tokens} of the prompt kept" if usage.cached_tokens else ""
+    )
     origin = f"artifact {source.artifact_id[:12]} revision {source.revision}" if source else "no engine"
     return (
         f"[{origin} · first token {timing.first_token_s * 1e3:.0f} ms · {timing.tokens_per_s:.1f} tokens/s · "
-        f"{completion.usage.completion_tokens} tokens · {completion.finish_reason.value}]"
+        f"{usage.completion_tokens} tokens{kept} · {completion.finish_reason.value}]"
     )
 
 

@@ -88,11 +88,16 @@ class BlockPool:
                 missing_bytes -= self._evict_oldest()
 
     def _evict_oldest(self) -> int:
-        page, _ = self._unused.popitem(last=False)
-        self._free.add(page.span)
-        self.reclaimable_bytes -= page.total_bytes
+        page = next(iter(self._unused))
+        self._free_unused(page)
         page.evicted()
         return page.total_bytes
+
+    def _free_unused(self, page: Page) -> None:
+        del self._unused[page]
+        page.is_gone = True
+        self._free.add(page.span)
+        self.reclaimable_bytes -= page.total_bytes
 
     def _part(self, page: Page) -> None:
         self._in_use.add(page)
@@ -191,14 +196,17 @@ class Page:
 
     Attributes:
         block: Its id.
+        is_gone: Its bytes are free, or somebody else's.
     """
 
     def __init__(self, pool: BlockPool, block: int, block_bytes: int, evicted: Callable[[], object]) -> None:
         self.block = block
         self.evicted = evicted
+        self.is_gone = False
         self._block_bytes = block_bytes
         self._pool = pool
         self._pins = 1
+        self._is_kept = True
 
     @property
     def total_bytes(self) -> int:
@@ -220,6 +228,16 @@ class Page:
         self._pins -= 1
         if not self._pins:
             self._pool._rest(self)  # noqa: SLF001  # the parts of one lending
+            self._free_if_unkept()
+
+    def drop(self) -> None:
+        """Keeps it no longer than anybody uses it: its bytes are free after that. It is not to be pinned any more."""
+        self._is_kept = False
+        self._free_if_unkept()
+
+    def _free_if_unkept(self) -> None:
+        if not (self._is_kept or self._pins or self.is_gone):
+            self._pool._free_unused(self)  # noqa: SLF001  # the parts of one lending
 
 
 def _abutting(spans: list[Span], total_bytes: int) -> list[Span]:

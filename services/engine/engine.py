@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import dataclasses
@@ -166,9 +167,10 @@ class Engine:
         finally:
             self._loop.abort(job)
 
-    def forget(self, model: LoadedModel) -> None:
-        """It answers nobody any more: what was kept of it is not found again."""
-        self.prefixes.forget(model.origin)
+    async def forget(self, model: LoadedModel) -> None:
+        """It answers nobody any more: what was kept of it is not found again, and its bytes are free."""
+        for _ in self.prefixes.forget(model.origin):
+            await asyncio.sleep(0)  # others have their turn
 
     def check(self) -> None:
         """Raises AssertionError unless every byte of the arena is accounted for."""

@@ -80,7 +80,7 @@ class GenerationManager:
                 self._loads[generation].cancel()
             case Dispose(generation):
                 if generation.model is not None:
-                    self._engine.forget(generation.model)
+                    await self._engine.forget(generation.model)
                 await self.disposal.take(generation)
 
     def _activate(self, generation: Generation) -> bool:

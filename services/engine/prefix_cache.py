@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from collections.abc import Sequence as Ordered
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from services.engine.block_pool import Page, Reservation
 from services.engine.prefix_key import PAGE_TOKENS, Origin, chain, root
 
 _Int32s = npt.NDArray[np.int32]
+_SLICE: Final = 256  # pages
 _Pages = dict[bytes, Page]  # by name
 
 
@@ -47,9 +49,16 @@ class PrefixCache:
         self.found_tokens += prefix.tokens
         return prefix
 
-    def forget(self, origin: Origin) -> None:
-        """Nothing of this origin is found any more; its pages go as others need their bytes."""
-        self._pages.pop(origin, None)
+    def forget(self, origin: Origin) -> Iterator[None]:
+        """Nothing of this origin is found any more, and its pages become free: the next one writes where it wrote.
+
+        It pauses after every slice, each of a millisecond or so, so that others get their turn.
+        """
+        pages = list(self._pages.pop(origin, {}).values())
+        for start in range(0, len(pages), _SLICE):
+            for page in pages[start : start + _SLICE]:
+                page.drop()
+            yield
 
 
 class Prefix:

@@ -25,7 +25,7 @@ async def ask(client: Client, salt: str = "", **options: Any) -> Completion:
 async def test_r_a16_s_c1_a_swap_takes_no_keys_and_values_along(
     start: Start, stories: dict[str, Path]
 ) -> None:
-    """R-A16, S-C1: warm on v1, then v2 is published: its answer is the cold one of v2, and cached_tokens is 0.
+    """R-A16, S-C1: warm on v1, then v2 is published: its answer is the cold one of v2, and cached_tokens is 0; and back.
 
     Fault injection: turns red when ModelOnArena.origin leaves out the artifact.
     """
@@ -35,10 +35,13 @@ async def test_r_a16_s_c1_a_swap_takes_no_keys_and_values_along(
         for story in ("stories-v1", "stories-v2"):
             await system.publish("stories", stories[story])
             told.append([await ask(client, salt) for salt in ("", "", "cold")])
+        await system.publish("stories", stories["stories-v1"])
+        back = await ask(client)
     for first, warm, cold in told:
         assert [0, WHOLE, 0] == [each.usage.cached_tokens for each in (first, warm, cold)]
         assert cold.token_ids == first.token_ids == warm.token_ids
     assert told[0][0].token_ids != told[1][0].token_ids
+    assert told[0][0].token_ids == back.token_ids
 
 
 async def test_s_c5_a_salt_that_is_the_artifacts_id_finds_nothing(

@@ -78,6 +78,17 @@ class PoolMachine(RuleBasedStateMachine):
         self.pages[page] -= 1
         self.unused += [page] * (not self.pages[page])
 
+    @precondition(lambda self: self.pages)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        page = data.draw(st.sampled_from(list(self.pages)))
+        page.drop()
+        for _ in range(self.pages.pop(page)):
+            assert not page.is_gone
+            page.unpin()
+        assert page.is_gone
+        self.unused = [each for each in self.unused if each is not page]
+
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:

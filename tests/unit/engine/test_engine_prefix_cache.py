@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from services.common.errors import HalogenError
+from services.common.registry.records import GenerationState as State
 from services.engine.arena import Arena
 from services.engine.engine import Engine
 from services.engine.kernels.protocol import Kernels
@@ -23,6 +27,7 @@ from services.engine.ragged import Ragged
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 from tests.unit.engine.decoding import prepared
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, generation, request
+from tests.unit.engine.generation_world import NEW, OLD, world
 from tests.unit.engine.reading_model import Memory, ReadingModel
 
 LONG = 800  # tokens
@@ -199,16 +204,66 @@ async def test_a_request_whose_step_failed_leaves_nothing() -> None:
 
 
 async def test_of_a_model_that_has_retired_nothing_is_found() -> None:
-    """Loaded again it begins anew, and what was kept is room.
+    """Loaded again it begins anew; all that was kept is free, also beyond one slice, also what somebody took meanwhile.
+
+    Fault injection: turns red when PrefixCache.forget does nothing, or frees the first slice only.
+    """
+    model = CountingModel()
+    async with engine(blocks=400) as running:
+        for first in range(64):
+            await ask(running, model, [first] * 80, 1)
+        assert 64 * 5 * BLOCK_BYTES == running.arena.pool.reclaimable_bytes
+        slices = running.prefixes.forget(model.origin)
+        next(slices)
+        with running.arena.pool.reserve(BLOCK_BYTES, 400 - 10):
+            assert [None] == list(slices)
+        assert 0 == running.arena.pool.reclaimable_bytes
+        assert 0 == (await ask(running, model, [0] * 80)).cached_tokens
+        await running.forget(model)
+        assert 400 * BLOCK_BYTES == running.arena.pool.free_bytes
+        running.check()
+
+
+async def test_memory_stays_level_over_any_number_of_swaps() -> None:
+    """Each generation writes where the last but one wrote: the arena's pages that were ever written are those of two.
 
     Fault injection: turns red when PrefixCache.forget does nothing.
     """
-    model = CountingModel()
-    async with engine(blocks=3) as running:
-        await ask(running, model, range(40))
-        running.forget(model)
-        assert 0 == (await ask(running, model, range(40))).cached_tokens
-        running.check()
+    memory: Memory = {}
+    async with engine(blocks=400) as running:
+        models = [ReadingModel(weight, memory) for weight in range(1, 21)]
+        touched: list[int] = []
+        for old, new in itertools.pairwise(models):
+            for first in range(5):
+                await ask(running, new, [first] * 40)
+            await running.forget(old)
+            touched.append(len({block for block, _ in memory}))
+    assert [touched[1]] * 18 == touched[1:]
+
+
+async def test_a_generation_that_retires_leaves_no_pages() -> None:
+    """They are free before its model is let go.
+
+    Fault injection: turns red when GenerationManager._act leaves out Engine.forget.
+    """
+    gone = threading.Event()
+
+    def build() -> CountingModel:
+        model = CountingModel()
+        weakref.finalize(model, gone.set)
+        return model
+
+    async with world() as it:
+        it.building[OLD] = build
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        async with it.run(OLD, request(prompt=range(40), cache_salt=b"")) as stream:
+            async for _ in stream:
+                pass
+        assert 2 * BLOCK_BYTES == it.engine.arena.pool.reclaimable_bytes
+        await it.serve(NEW, await it.target(NEW))
+        assert await asyncio.to_thread(gone.wait, 10)
+        assert 0 == it.engine.arena.pool.reclaimable_bytes
 
 
 @pytest.fixture(scope="module")
