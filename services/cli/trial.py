@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final, NamedTuple
 from services.cli.console import CommandError
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.manifest import MANIFEST_NAME
+from services.common.own_python import module_command
 
 _NOT_INSTALLED: Final = 3  # reference_trial's exit status where it lacks packages
 NEAR_TIE: Final = {
@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
 def try_artifact(artifact: Path, prompt: Sequence[int]) -> Trial:
     """Has our engine answer from an artifact; raises CommandError with its own line."""
-    return _run("halogen", ["services.engine.trial", str(artifact), *map(str, prompt)])
+    return _run("halogen", "services.engine.trial", str(artifact), *map(str, prompt))
 
 
 def try_source(source: Path, prompt: Sequence[int], dtype: DType) -> Trial:
@@ -58,14 +58,14 @@ def try_source(source: Path, prompt: Sequence[int], dtype: DType) -> Trial:
     if (source / MANIFEST_NAME).is_file():
         return try_artifact(source, prompt)
     dtype = DType.FP32 if dtype is DType.FP16 else dtype  # as our engine computes what is stored in it
-    module = ["services.engine.reference_trial", str(source), *map(str, prompt), "--dtype", dtype]
-    return _run("transformers", module)
+    asked = (str(source), *map(str, prompt), "--dtype", dtype)
+    return _run("transformers", "services.engine.reference_trial", *asked)
 
 
-def _run(who: str, module: Sequence[str]) -> Trial:
+def _run(who: str, module: str, *arguments: str) -> Trial:
     begun, first_token_s = time.monotonic(), 0.0
     said = []
-    command = [sys.executable, "-m", *module]
+    command = [*module_command(module), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             said.append(json.loads(line))

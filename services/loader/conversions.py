@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from services.common.checkpoint.artifact_store import INCOMING_PREFIX, ArtifactS
 from services.common.checkpoint.owned_directory import owned_directory
 from services.common.errors import HalogenError, InternalError, InvalidRequest, Overloaded, PreconditionFailed
 from services.common.ids import ArtifactId
+from services.common.own_python import module_command
 from services.loader.flight import Done
 
 _PATIENCE_S: Final = 5.0  # what a converter that was called off gets to clean up
@@ -82,7 +82,8 @@ class Conversions:
 async def _converter(source: Path, destination: Path) -> AsyncIterator[Process]:
     """A running converter; one that is still running at the scope's end is made to end."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.loader.convert", str(source), str(destination)),
+        *module_command("services.loader.convert"),
+        *(str(source), str(destination)),
         *("--progress", "json", "--parent", str(os.getpid())),
         stdin=DEVNULL,
         stdout=PIPE,
