@@ -23,7 +23,7 @@ class GenerationsAlone:
     Attributes:
         loads: Loads under way, by artifact; ended by `stop`.
         proceeding: Those of them that may take memory.
-        disposed: What was to be let go, in order; `decide` lets it go.
+        disposed: What was to be let go, in order; that takes until after the next `decide`.
     """
 
     def __init__(self) -> None:
@@ -36,6 +36,7 @@ class GenerationsAlone:
         self.proceeding: set[Generation] = set()
         self.cancelled: list[Generation] = []
         self.disposed: list[Generation] = []
+        self._letting_go: list[Generation] = []
         self._targets: dict[str, Target] = {}
         self._serving: dict[str, Serving] = {}
 
@@ -56,8 +57,11 @@ class GenerationsAlone:
 
     def decide(self) -> list[Action]:
         """What is due, which is then done, but for loads: those are the test's."""
+        going, self._letting_go = self._letting_go, []
         self.hear()
         due = self.generations.decide(self.now_s)
+        for generation in going:
+            generation.let_go()
         for action in due:
             match action:
                 case StartLoad(generation):
@@ -70,7 +74,7 @@ class GenerationsAlone:
                     self.cancelled.append(generation)
                 case Dispose(generation):
                     self.disposed.append(generation)
-                    generation.let_go()
+                    self._letting_go.append(generation)
         return due
 
     def allocate(self, artifact: ArtifactId) -> Generation:

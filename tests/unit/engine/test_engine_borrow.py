@@ -23,6 +23,7 @@ def test_r_a9_five_hundred_swaps_leave_nothing_behind() -> None:
         made.append(weakref.ref(it.publish(ArtifactId(f"{number:064x}"))))
         it.now_s += TICKET_TTL_S
         it.decide()
+        it.decide()
         it.disposed.clear()
         it.proceeding.clear()
         entries.append(_entries(it))

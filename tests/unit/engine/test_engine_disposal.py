@@ -62,17 +62,17 @@ async def test_a_disposal_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_model_whose_load_was_called_off_is_let_go() -> None:
-    """Made in its thread after nobody wanted it any more, it goes the way of those that have served.
+    """Made in its thread after nobody wanted it any more, it goes the way of those that have served: in a thread.
 
     Fault injection: turns red when GenerationLoad gives `run_stoppable` an undo that does nothing.
     """
-    gate, gone = threading.Event(), threading.Event()
+    gate, threads = threading.Event(), list[int]()
     async with world() as it:
 
         def build() -> CountingModel:
             assert gate.wait(10)
             model = CountingModel()
-            weakref.finalize(model, gone.set)
+            weakref.finalize(model, lambda: threads.append(threading.get_ident()))
             return model
 
         it.building[OLD] = build
@@ -83,4 +83,5 @@ async def test_a_model_whose_load_was_called_off_is_let_go() -> None:
         gate.set()
         await it.until(lambda states: states == {NEW: State.ACTIVE})
         await it.manager.disposal.settled()
-        assert gone.is_set()
+    assert 1 == len(threads)
+    assert threading.get_ident() not in threads

@@ -85,7 +85,7 @@ async def test_r_a11_candidates_that_fail_leave_no_memory_behind(
 async def test_r_a22_swaps_to_and_fro_answer_as_a_fresh_start_does(tmp_path: Path) -> None:
     """Ten times each, weights of which the engine makes copies: no transform is ever applied to what was loaded before.
 
-    Fault injection: turns red when `_Binder._view` writes into what it is given.
+    Fault injection: turns red when `VerifiedWeights.build` keeps weights that it has bound before.
     """
     shape = dataclasses.replace(TinyShape(), dtype=DType.FP16)
     both = {
