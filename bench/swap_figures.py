@@ -77,10 +77,14 @@ def lines(swapped: Swapped) -> list[str]:
 
 
 def _memory_lines(looks: Sequence[Memory]) -> list[str]:
-    """What every part held when either artifact had been swapped to, and what it holds now."""
-    before, after = looks[min(_WARM_LOOK, len(looks) - 1)].parts, looks[-1].parts
-    held = [f"{name} {before[name] >> 10} to {after[name] >> 10}" for name in before if name in after]
-    return [f"  memory in KiB: {', '.join(held)}"]
+    """What every part held when either artifact had been swapped to, what in the end, and how that rises."""
+    warm = looks[min(_WARM_LOOK, len(looks) - 1) :]
+    return [f"  {name:10} {_held([look.parts[name] / KIB for look in warm])}" for name in warm[0].parts]
+
+
+def _held(row: Sequence[float]) -> str:
+    rise = f", {slope(row).value:+.0f} KiB a swap" if len(row) > 1 else ""
+    return f"holds {row[0]:.0f} to {row[-1]:.0f} KiB{rise}"
 
 
 def _ms(seconds: float | None) -> str:
@@ -180,6 +184,7 @@ def _told(swapped: Swapped) -> list[Figure]:
     name, times, baseline = swapped.leg.name, Times(swapped), swapped.baseline
     applied_s = statistics.median(swapped.applied_s)
     return [
+        Figure(name=f"swap_capacity_{name}", value=swapped.capacity, unit="tokens/s"),
         Figure(name=f"swap_p99_ratio_{name}", value=times.ratio, unit="x", better="lower"),
         Figure(name=f"swap_applied_s_{name}", value=applied_s, unit="s", better="lower"),
         Figure(name=f"swap_gap_s_{name}", value=times.longest_gap_s, unit="s", better="lower"),

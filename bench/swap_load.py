@@ -78,6 +78,7 @@ class Load:
         self._client = client
         self._asks = asks
         self._chance = chance
+        self._salts = itertools.count()
         self._under_way = 0
         self._quiet = asyncio.Event()
 
@@ -94,13 +95,18 @@ class Load:
         """In no order."""
         return itertools.chain.from_iterable(answer.deliveries for answer in self.answers)
 
-    async def ask(self, ask: Ask) -> Answer:
-        """Runs one request to its end, for better or worse."""
+    async def ask(self, ask: Ask, salt: str = "") -> Answer:
+        """Runs one request to its end, for better or worse; with a salt of its own, all of its prompt is computed."""
         answer = Answer(ask, time.time())
         self.answers.append(answer)
         with self._counted():
-            await self._follow(answer)
+            await self._follow(answer, salt)
         return answer
+
+    async def ask_any(self) -> Answer:
+        """One of all; of every two, one finds what engines have kept of its prompt."""
+        number = next(self._salts)
+        return await self.ask(self._chance.choice(self._asks), f"{id(self)}-{number}" if number % 2 else "")
 
     async def quiet(self) -> None:
         """Returns once no request is under way."""
@@ -118,7 +124,7 @@ class Load:
             if not self._under_way:
                 self._quiet.set()
 
-    async def _follow(self, answer: Answer) -> None:
+    async def _follow(self, answer: Answer, salt: str) -> None:
         ask = answer.ask
         stream = self._client.generate(
             ask.prompt,
@@ -127,6 +133,7 @@ class Load:
             temperature=0.0 if ask.seed is None else _TEMPERATURE,
             seed=ask.seed or 0,
             ignore_eos=True,
+            cache_salt=salt,
             timeout_s=TIMEOUT_S,
         )
         try:
@@ -146,7 +153,7 @@ class Load:
 
         async def work() -> None:
             while not ending.is_set():
-                await load.ask(self._chance.choice(self._asks))
+                await load.ask_any()
 
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
@@ -174,4 +181,4 @@ class Load:
         while True:
             at_s += self._chance.expovariate(per_s)
             await asyncio.sleep(at_s - loop.time())
-            group.create_task(self.ask(self._chance.choice(self._asks)))
+            group.create_task(self.ask_any())

@@ -26,12 +26,15 @@ def test_a_slope_that_noise_explains_is_at_least_less_than_none() -> None:
 
 
 def test_a_look_counts_processes_and_the_files_of_weights(tmp_path: Path) -> None:
-    """Whatever directory they lie in; what is largest is told as a share of the reference."""
+    """Whatever directory they lie in, and not etcd; what is largest is told as a share of the reference."""
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "weights").write_bytes(bytes(1 << 20))
     look = Memory.look({"me": os.getpid()}, tmp_path)
     assert look.by_name["me"] > 1 << 20
     assert look.weights_bytes == pytest.approx(1 << 20, rel=0.01)
     assert look.total_bytes == look.by_name["me"] + look.weights_bytes
-    reference, others = Memory({"one": 100}, 100), [Memory({"one": 90}, 100), Memory({"one": 110}, 100)]
+    reference, others = (
+        Memory({"one": 100, "etcd": 7}, 100),
+        [Memory({"one": 90}, 100), Memory({"one": 110}, 100)],
+    )
     assert furthest(others, reference) == pytest.approx(0.05)
