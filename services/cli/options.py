@@ -53,7 +53,8 @@ TimeoutMsOption = Annotated[
         "--timeout-ms",
         min=1,
         max=86_400_000,
-        help="Milliseconds from when the first engine is ready until the publish has failed for want of others.",
+        help="Milliseconds that an engine has to bring it up once its files are there, and that others have once the "
+        "first one is ready; then it has failed.",
     ),
 ]
 WaitServedOption = Annotated[

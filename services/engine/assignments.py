@@ -27,11 +27,15 @@ class Pair(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a record names; no artifact: nothing. What has failed is wanted no more."""
+    """What a record names; no artifact: nothing. What has failed is wanted no more.
+
+    timeout_ms is how long the publish lets a load take; None: as the engine has it.
+    """
 
     revision: Revision
     artifact_id: ArtifactId | None
     has_failed: bool = False
+    timeout_ms: int | None = None
 
 
 class ServedPairs(NamedTuple):
@@ -72,8 +76,9 @@ class Assignments:
     def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
         """Takes in the registry's records as they stand."""
         for key, target in targets.items():
-            has_failed = target.failure is not None
-            self._note(self._targets, key, Named(target.revision, target.artifact_id, has_failed))
+            has_failed, timeout_ms = target.failure is not None, target.strategy.timeout_ms
+            named = Named(target.revision, target.artifact_id, has_failed, timeout_ms)
+            self._note(self._targets, key, named)
         for key, record in serving.items():
             self._note(self._serving, key, Named(record.revision, record.artifact_id))
         self._trace_parents = {
@@ -86,6 +91,11 @@ class Assignments:
         """Targets that have not failed, and what gateways still route to."""
         every = (named for known in (self._targets, self._serving) for named in known.values())
         return {named.artifact_id for named in every if named.artifact_id and not named.has_failed}
+
+    def timeout_s(self, artifact_id: ArtifactId, default_s: float) -> float:
+        """How long the artifact may take to be loaded: what its publish says, of several the most."""
+        own = [named.timeout_ms for named in self._targets.values() if named.artifact_id == artifact_id]
+        return max((default_s if ms is None else ms / 1000 for ms in own), default=default_s)
 
     def pairs(self, artifact_id: ArtifactId) -> list[Pair]:
         """Those that have named the artifact, for as long as it is here."""

@@ -44,7 +44,8 @@ class Generations:
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
-        timeout_s: How long a candidate may take from ALLOCATING to ACTIVE, the wait for a drain included.
+        timeout_s: How long a candidate may take from ALLOCATING to ACTIVE, the wait for a drain included, unless its
+            publish says so.
 
     Attributes:
         on_change: Called after every change that others are told of, or that may make something due; set by the owner.
@@ -231,7 +232,8 @@ class Generations:
             generation.advance(State.SUPERSEDED)
             yield CancelLoad(generation)
         elif deadline_s is not None and now_s >= deadline_s:
-            generation.advance(State.FAILED, timeout_of(generation.state, self._timeout_s, generation.error))
+            timeout_s = self._timeout_of(held)
+            generation.advance(State.FAILED, timeout_of(generation.state, timeout_s, generation.error))
             yield CancelLoad(generation)
         elif generation.state is State.ALLOCATING and not held.is_resident:
             yield from self._allocate(held)
@@ -257,7 +259,10 @@ class Generations:
         """When something becomes due with it; what gateways route to is never late."""
         if held.generation.state.is_loading and self._assignments.is_served(held.generation.artifact_id):
             return None
-        return held.due_s(self._timeout_s)
+        return held.due_s(self._timeout_of(held))
+
+    def _timeout_of(self, held: HeldGeneration) -> float:
+        return self._assignments.timeout_s(held.generation.artifact_id, self._timeout_s)
 
     def _drain_if_replaced(self, held: HeldGeneration, now_s: float) -> None:
         if self._assignments.replaced(held.generation.artifact_id, self._by_artifact):

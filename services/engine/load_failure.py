@@ -44,8 +44,8 @@ def timeout_of(state: State, timeout_s: float, waiting_for: str) -> Failure:
     """Of a load that was still in `state`, and said that it waits, when its time was over."""
     what = f": {waiting_for}" if waiting_for else ""
     message = (
-        f"it was {state} and not yet ACTIVE {timeout_s:g} s after it could allocate{what}; publish it again, or give "
-        "engines a longer --checkpoint.timeout-ms"
+        f"it was {state} and not yet ACTIVE {timeout_s:g} s after it could allocate{what}; publish it again, with a "
+        "longer --timeout-ms, or give engines a longer --checkpoint.timeout-ms"
     )
     return Failure(stage=_BY_STATE[state], reason="TIMEOUT", message=message)
 

@@ -9,10 +9,10 @@ from services.common.registry.record import Record
 
 
 class Strategy(Record):
-    """How a publish is to be taken into service; what is None is as the scheduler has it.
+    """How a publish is to be taken into service; what is None is as the servers have it.
 
-    min_ready is how many engines must have it ACTIVE, at least 1; timeout_ms how long, from the first of them on, the
-    others have.
+    min_ready is how many engines must have it ACTIVE, at least 1; timeout_ms how long an engine has from ALLOCATING to
+    ACTIVE, and how long, from the first engine on that is ready, the others have.
     """
 
     min_ready: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
+from services.common.registry.publish_records import Strategy
 from services.common.registry.records import GenerationState as State
 from services.common.registry.records import Serving, Target
 from services.engine.assignments import Assignments, ServedPairs
@@ -40,10 +41,13 @@ class GenerationsAlone:
         self._targets: dict[str, Target] = {}
         self._serving: dict[str, Serving] = {}
 
-    def target(self, artifact: ArtifactId | None, cohort: Cohort = STABLE) -> Revision:
+    def target(
+        self, artifact: ArtifactId | None, cohort: Cohort = STABLE, timeout_ms: int | None = None
+    ) -> Revision:
         """A publish; what it asks for is decided by `decide`."""
         self.revision = Revision(self.revision + 1)
-        record = Target(revision=self.revision, artifact_id=artifact, who="test", why="")
+        strategy = Strategy(timeout_ms=timeout_ms)
+        record = Target(revision=self.revision, artifact_id=artifact, who="test", why="", strategy=strategy)
         self._targets[keys.target(MODEL, cohort)] = record
         return self.revision
 

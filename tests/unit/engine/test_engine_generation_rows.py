@@ -335,6 +335,26 @@ def test_a_candidate_that_takes_too_long_fails_where_it_is() -> None:
     assert {NEW: State.ACTIVE, THIRD: State.FAILED} == it.states
 
 
+def test_a_publish_says_how_long_its_load_may_take() -> None:
+    """Its word wins over the engine's; of two publishes of one artifact, the more generous one's.
+
+    Fault injection: turns red when `_due_s` takes the engine's time.
+    """
+    it = GenerationsAlone()
+    it.publish(OLD)
+    it.target(NEW, timeout_ms=1_000)
+    it.decide()
+    candidate = it.allocate(NEW)
+    assert [it.now_s + 1] == [it.generations.next_due_s]
+    it.target(NEW, CANARY, timeout_ms=2_000)
+    it.decide()
+    assert [it.now_s + 2] == [it.generations.next_due_s]
+    it.now_s += 2
+    assert [CancelLoad(candidate)] == it.decide()
+    assert candidate.failure
+    assert "2 s after it could allocate" in candidate.failure.message
+
+
 def test_what_is_served_is_never_late() -> None:
     """After a restart it comes as soon as it can: FAILED would leave gateways with nothing.
 
