@@ -169,6 +169,12 @@ def _locate(records: _Records, name: str, tensor: TorchTensor) -> StoredTensor:
             "it as one of these, or give the checkpoint as it was before it was quantised",
             reason="DTYPE_UNSUPPORTED",
         )
+    if tensor.is_lazy:
+        raise Unsupported(
+            f"{records.path.name}: tensor {name} is a view that torch negates or conjugates when it reads it; save "
+            "it after .resolve_neg() or .resolve_conj()",
+            reason="LAZY_VIEW",
+        )
     if not _is_contiguous(tensor):
         raise Unsupported(
             f"{records.path.name}: tensor {name} is not contiguous; save it after .contiguous()",

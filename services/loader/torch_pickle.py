@@ -21,6 +21,7 @@ _REBUILD: Final = "torch._utils _rebuild_tensor_v2"
 _PARAMETERS: Final = frozenset(  # a tensor, and what only training needs of it
     {"torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state"}
 )
+_VALUES: Final = frozenset({"data", "real", "imag"})  # attributes of a tensor that are its values
 STORAGES: Final = {  # torch's storage classes and the bytes of an element
     "torch BFloat16Storage": 2,
     "torch HalfStorage": 2,
@@ -57,6 +58,7 @@ class TorchTensor(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    is_lazy: bool = False  # torch would negate or conjugate the values once it has read them
 
 
 class _BeyondWeightsError(Exception):
@@ -153,26 +155,38 @@ def _reduce(machine: _Machine, _argument: Any) -> None:
     if name == _ORDERED_DICT and not arguments:
         machine.stack.append({})
     elif name == _REBUILD:
-        machine.stack.append(_rebuild(*arguments[:4]))
+        machine.stack.append(_rebuild(*arguments))
     elif name in _PARAMETERS:
-        machine.stack.append(_unwrap(*arguments[:1]))
+        machine.stack.append(_unwrap(*arguments))
     else:
         raise _BeyondWeightsError("a call of what is no tensor")
 
 
-def _rebuild(storage: Any, offset: Any, shape: Any, strides: Any) -> TorchTensor:
+def _rebuild(
+    storage: Any,
+    offset: Any,
+    shape: Any,
+    strides: Any,
+    _requires_grad: Any = None,
+    _hooks: Any = None,
+    metadata: Any = None,
+) -> TorchTensor:
+    """A tensor; whether it was trained, and by which hooks, changes no value."""
     numbers = (offset, *shape, *strides)
     if not (isinstance(storage, Storage) and len(shape) == len(strides)):
         raise TypeError("a tensor without a storage")
     if not all(type(number) is int and 0 <= number < 1 << 48 for number in numbers):
         raise ValueError("a tensor whose shape is not counts")
-    return TorchTensor(storage, offset, tuple(shape), tuple(strides))
+    return TorchTensor(storage, offset, tuple(shape), tuple(strides), bool(metadata))
 
 
-def _unwrap(parameter: Any) -> TorchTensor:
-    """A parameter's tensor; its hooks and its state are left as they were read, and are not needed."""
+def _unwrap(parameter: Any, _requires_grad: Any = None, _hooks: Any = None, state: Any = None) -> TorchTensor:
+    """A parameter's tensor; its hooks are not needed, nor are its attributes, unless one would set its values."""
     if not isinstance(parameter, TorchTensor):
         raise TypeError("a parameter without a tensor")
+    for attributes in state if isinstance(state, tuple) else (state,):
+        if isinstance(attributes, dict) and not _VALUES.isdisjoint(attributes):
+            raise _BeyondWeightsError("a parameter that is given other values")
     return parameter
 
 

@@ -116,6 +116,16 @@ def test_a_view_is_read_from_its_own_place(tmp_path: Path) -> None:
     assert ((3,), whole[0].numpy().tobytes()) == (table["b"].shape, content(table["b"]))
 
 
+def test_only_a_weight_must_be_as_it_is_stored(tmp_path: Path) -> None:
+    """What only training needs is dropped, negated views and all; a negated weight that was resolved is read."""
+    negated = torch._neg_view(torch.arange(4).float())
+    torch.save({"model": {"a": negated.resolve_neg()}, "optimizer": {"state": negated}}, tmp_path / "m.bin")
+    tensors = read_table(tmp_path / "m.bin").tensors
+    assert {"a": negated.resolve_neg().numpy().tobytes()} == {
+        name: content(tensors[name]) for name in tensors
+    }
+
+
 def rewrite(path: Path, change: Callable[[str, bytes], bytes], compression: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(path) as archive:
         records = {name: archive.read(name) for name in archive.namelist()}
@@ -152,12 +162,20 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
     "a list": (lambda path: torch.save([torch.ones(2)], path), InvalidRequest, "no state_dict"),
     "int64": (lambda path: torch.save({"a": torch.tensor([1])}, path), Unsupported, "LongStorage"),
     "transposed": (lambda path: torch.save({"a": torch.ones(2, 3).T}, path), Unsupported, "contiguous"),
+    "negated": (
+        lambda path: torch.save({"a": torch._neg_view(torch.ones(2))}, path),
+        Unsupported,
+        r"tensor a is a view that torch negates.*; save it after \.resolve_neg\(\)",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_what_is_no_whole_zip_of_weights_is_refused(tmp_path: Path, case: str) -> None:
-    """The message names the file and says what to do."""
+    """The message names the file and says what to do.
+
+    Fault injection: "negated" turns red when `_rebuild` drops a tensor's metadata.
+    """
     damage, kind, expected = DAMAGED[case]
     path = tmp_path / "m.bin"
     torch.save({"a": torch.ones(4)}, path)

@@ -42,6 +42,8 @@ HOSTILE: dict[str, Callable[[Path], Any]] = {
     "inside": lambda mark: {"w": torch.ones(2), "deep": [{"x": Runs(os.mkdir, str(mark))}]},
     "hook of a parameter": lambda mark: Runs(_rebuild_parameter, torch.ones(2), True, {0: Runs(os.mkdir, str(mark))}),
     "state of a parameter": lambda mark: Runs(_rebuild_parameter_with_state, torch.ones(2), True, {}, Runs(os.mkdir, str(mark))),
+    "values of a parameter": lambda mark: Runs(_rebuild_parameter_with_state, torch.ones(2), True, {}, {"data": torch.zeros(2)}),
+    "slots of a parameter": lambda mark: Runs(_rebuild_parameter_with_state, torch.ones(2), True, {}, (None, {"real": torch.zeros(2)})),
     "parameter of what is called": lambda mark: Runs(_rebuild_parameter, Runs(os.mkdir, str(mark)), True, {}),
     "ordered dict from iterable": lambda mark: Runs(collections.OrderedDict, [("a", Runs(os.mkdir, str(mark)))]),
 }  # fmt: skip
@@ -52,7 +54,7 @@ HOSTILE: dict[str, Callable[[Path], Any]] = {
 def test_no_code_is_run(tmp_path: Path, case: str, protocol: int) -> None:
     """The name that it would import is refused, and the file that has it is said.
 
-    Fault injection: `_KNOWN` holds "builtins eval" and _reduce calls it.
+    Fault injection: `_KNOWN` holds "builtins eval" and _reduce calls it; `_VALUES` is empty.
     """
     mark = tmp_path / "mark"
     torch.save(HOSTILE[case](mark), tmp_path / "m.bin", pickle_protocol=protocol)
