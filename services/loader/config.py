@@ -63,7 +63,7 @@ class LoaderConfig(TrustConfig):
     read_mode: Literal["auto", "direct", "buffered", "mmap"] = Field(
         "auto",
         description="how weights are read: auto probes for direct reads and else takes buffered ones; mmap, never "
-        "chosen by itself, copies nothing: engines map the store's own file",
+        "chosen by itself, copies nothing: engines map the store's own file, which nobody may write to",
     )
     mmap_threshold: float = Field(
         1.0,
@@ -133,6 +133,8 @@ class LoaderConfig(TrustConfig):
     def _check_mode(self) -> Self:
         if self.asked_mode is ReadMode.MMAP and self.only_place not in {None, PlaceKind.FILE}:
             raise ValueError("read_mode mmap leaves weights in the store; leave place out")
+        if self.asked_mode is not ReadMode.MMAP and self.mmap_threshold != 1:
+            raise ValueError("mmap_threshold needs read_mode mmap: only then are weights mapped lazily")
         return self
 
     @model_validator(mode="after")

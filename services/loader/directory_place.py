@@ -6,11 +6,16 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from services.common.memory_guard import Bound
 from services.loader.mounts import mount_of, read_mounts
 from services.loader.place import Holding, PlaceKind
 from services.loader.shared_directory import HeldFile, SharedDirectory, UnfinishedFile
+
+_REMEDY: Final = (
+    "mount a tmpfs there (mount -t tmpfs -o huge=always tmpfs DIR), or give another --weights-dir"
+)
 
 
 class FileSlot:
@@ -87,9 +92,9 @@ class DirectoryPlace:
         if self.kind is PlaceKind.FILE:
             parent.mkdir(parents=True, exist_ok=True)
         elif not parent.is_dir():
-            raise OSError(errno.ENOENT, "no such directory")
+            raise OSError(errno.ENOENT, f"{parent}: no such directory; {_REMEDY}")
         elif not mount_of(parent, read_mounts()).is_memory:
-            raise OSError(errno.ENODEV, "not on a tmpfs")
+            raise OSError(errno.ENODEV, f"{parent} is not on a tmpfs; {_REMEDY}")
 
 
 def file_holding(kind: PlaceKind, held: HeldFile) -> Holding:

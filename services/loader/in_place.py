@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.header import Header
+from services.loader.file_stamp import FileStamp
 from services.loader.place import Holding, PlaceKind
 from services.loader.reading import Reading
 from services.loader.sink import ScratchSink
@@ -18,8 +19,8 @@ from services.loader.weight_file import ReadMode
 class InPlace(NamedTuple):
     """The file of `stored` that `header`, verified already, describes.
 
-    Its bytes are right when they are read here. What the kernel drops later and an engine reads again is not
-    verified again: that is the price of having no copy, so that nobody gets this without asking for it.
+    Its bytes are right when they are read here, and it is verified anew once somebody has touched it. What an engine
+    has mapped already, it reads as it is: that is the price of having no copy, so that nobody gets this without asking.
     """
 
     stored: StoredArtifact
@@ -34,6 +35,7 @@ class InPlace(NamedTuple):
         """
         path = self.stored.path(self.stored.manifest.weights)
         buffered = dataclasses.replace(reading, asked=ReadMode.BUFFERED)
+        before = FileStamp.of(path)
         progress(self.header.data_offset)
         buffered.reader(path, self.header).read_into(ScratchSink(), progress, stop)
         return Holding(
@@ -42,6 +44,7 @@ class InPlace(NamedTuple):
             size_bytes=self.header.file_bytes,
             let_go=_leave,
             release=_leave,
+            stamp=before,
         )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
+from services.loader.file_stamp import FileStamp
 from services.loader.shared_directory import SharedDirectory
 
 
@@ -37,6 +39,7 @@ class Holding:
         let_go: Leaves the file, for whoever comes for it before somebody needs its room.
         release: Gives the name up; whoever still maps the file keeps its pages.
         vouch: All of it has just been verified.
+        stamp: What it was when it was verified, if others may write to it.
         is_vouched: Whether this process has verified it, and nobody has touched it since; no file on a disk is, which
             may spoil.
     """
@@ -48,6 +51,13 @@ class Holding:
     release: Callable[[], None]
     vouch: Callable[[], None] = lambda: None
     is_vouched: Callable[[], bool] = lambda: False
+    stamp: FileStamp | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the path still names it, as it was verified."""
+        path = Path(self.mapped_path)
+        return path.exists() if self.stamp is None else self.stamp.is_of(path)
 
     def closing(self, close: Callable[[], None]) -> Holding:
         """The same, which calls `close` before it gives anything up."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -147,7 +146,7 @@ class Preparations:
 
     def _present(self, name: str) -> Prepared | None:
         prepared = self._residents.ask(name, self._clock_s())
-        if prepared is None or Path(prepared.holding.mapped_path).exists():
+        if prepared is None or prepared.holding.is_there:
             self._let_rest()
             return prepared
         log.warning("resident_vanished", name=name, place=prepared.holding.kind)

@@ -227,7 +227,9 @@ async def test_mapped_weights_stay_where_they_are(
 ) -> None:
     """Only when it is asked for: verified in the store, copied nowhere, and partly left to be read later.
 
-    Fault injection: turns red when InPlace.verify reads no block.
+    It is verified anew for who comes once somebody has touched it.
+
+    Fault injection: turns red when InPlace.verify reads no block, or gives its holding no stamp.
     """
     place = DirectoryPlace(PlaceKind.TMPFS, shm / "weights")
     reading = Reading(threads=2, asked=ReadMode.MMAP, lazy_share=share)
@@ -238,11 +240,11 @@ async def test_mapped_weights_stay_where_they_are(
         assert int(lazy * weights.stat().st_size) == prepared.lazy_bytes
         assert ([], "file, the store's own") == (files_in(shm), opened.placement)
         assert opened.report.text.startswith("mmap, as asked")
-    assert weights.exists(), "it is the store's"
-    flip(weights, weights.stat().st_size - 1)
-    async with open_preparations(store, place, reading=reading) as opened:
+        touch(weights)
+        flip(weights, weights.stat().st_size - 1)
         with pytest.raises(CorruptData, match="block 2 of 3"):
             await prepare(opened, stored.manifest.id)
+    assert weights.exists(), "it is the store's"
 
 
 READER = """

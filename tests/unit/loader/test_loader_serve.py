@@ -374,6 +374,7 @@ async def test_a_loader_is_ready_while_its_store_is_there(tmp_path: Path, shm: P
         (["--store", "x", "--load-thread-num", "0"], "--load-thread-num"),
         (["--store", "x", "--memory-guard-ratio", "0"], "--memory-guard-ratio"),
         (["--store", "x", "--mmap-threshold", "2"], "--mmap-threshold"),
+        (["--store", "x", "--mmap-threshold", "0.5"], "read_mode mmap"),
         (["--store", "x", "--read-mode", "mmap", "--place", "memfd"], "leave place out"),
         (["--store", "x", "--load-format", "v2"], "model_path"),
         (["--store", "x", "--model-path", "/nowhere"], "/nowhere: no such directory"),
