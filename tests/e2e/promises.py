@@ -24,7 +24,10 @@ PROMISES = {
     ],
     "3.3 SIGTERM of each under 8 streams; 30 s without etcd": ["test_sigterm_under_8", "test_s_e10_"],
     "3.5 traces and metrics": ["test_a_request_is_one_trace", "test_a_publish_is_one_trace", "test_s_h2_"],
-    "4.7 reported faults of artifacts": [f"r_{row}_" for row in ("a13", "f1", "f2", "f4", "g5")],
+    "4.7 reported faults of artifacts": [
+        f"r_{row}_" for row in ("a13", "a24", "f1", "f2", "f4", "g1", "g2", "g4", "g5")
+    ],
+    "4 nothing in a model's directory is run": ["test_a_conversion_in_the_models_directory"],
     "4 signatures, qualifications, audit": [
         "test_what_nobody_trusted_has_signed",
         "test_a_served_artifact_is_qualified",

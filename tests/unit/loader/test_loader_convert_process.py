@@ -153,6 +153,7 @@ def test_a_kill_at_any_moment_leaves_all_or_nothing(tmp_path: Path) -> None:
         f"killed: {KILLS} times, {in_the_middle} of them before the artifact was there, {torn} left something"
     )
     assert in_the_middle
+    assert torn
     run_until(source, destination, None)
     check_whole(destination)
     assert {"source", "artifact"} == {path.name for path in tmp_path.iterdir()}
