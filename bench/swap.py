@@ -75,6 +75,7 @@ def llama(pair: Pair, swaps: int) -> Leg:
         ticket_ttl_s=30,
         steady_s=20,
         capacity_s=40,
+        prompts=10,
         is_cold=True,
     )
 

@@ -66,7 +66,7 @@ def test_the_bench_of_the_converter_measures_speed_and_memory(tmp_path: Path) ->
 def test_the_bench_of_swaps_loses_no_request_and_no_token(tmp_path: Path) -> None:
     """Every figure is there, measured or skipped with a reason; what no speed excuses is reached; its files are gone.
 
-    Fault injection: turns red when `root` of the engine's prefix_key.py leaves the artifact out.
+    Fault injection: turns red when `Generations.borrow` gives whichever generation came last.
     """
     result, work = tmp_path / "figures.json", tmp_path / "work"
     command = [sys.executable, "-m", "bench.swap", "--small", "--dir", str(work), "--json", str(result)]
