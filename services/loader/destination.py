@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from services.common.checkpoint.artifact_directory import check_directory
 from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.durable import publish_directory
-from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest
+from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, Role
 from services.common.checkpoint.owned_directory import owned_directory, sweep
 from services.common.errors import AlreadyExists, HalogenError, InvalidRequest, Overloaded
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REMEDIES: Final[Mapping[int | None, str]] = {
+    **dict.fromkeys(_FULL, "make room there, for bytes and for files, or give another OUT"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "give an OUT that you may write"),
+    errno.ENAMETOOLONG: "give a shorter OUT",
+}
 
 
 class Destination(NamedTuple):
@@ -26,19 +35,41 @@ class Destination(NamedTuple):
         """Refuses early what could never be made or replaced.
 
         Raises:
-            InvalidRequest: It would lie in a file.
+            InvalidRequest: It would lie in a file or in an artifact, take a mount's or a link's place, or cannot be
+                looked at or written.
             AlreadyExists: Something is there that is no artifact.
         """
-        path = path.absolute()
-        nearest = next(folder for folder in path.parents if folder.exists())
+        place = cls(path.absolute())
+        try:
+            place._check_folders()
+            if not (place.path / MANIFEST_NAME).is_file():
+                place._check_free()
+        except OSError as failure:
+            raise place._unusable(failure) from failure
+        return place
+
+    def _check_folders(self) -> None:
+        nearest = next((folder for folder in self.path.parents if folder.exists()), self.path)
         if not nearest.is_dir():
             raise InvalidRequest(f"{nearest.name} is a file, so nothing can lie in it; give another OUT")
-        is_taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
-        if is_taken and not (path / MANIFEST_NAME).is_file():
-            raise AlreadyExists(
-                f"{path.name} exists and is no artifact; give another OUT", reason="DESTINATION_EXISTS"
+        if not os.access(nearest, os.W_OK):
+            raise PermissionError(errno.EACCES, "not writable")
+        for folder in Path(os.path.realpath(self.path)).parents:
+            if all((folder / name).is_file() for name in (MANIFEST_NAME, PATHS[Role.WEIGHTS])):
+                raise InvalidRequest(
+                    f"{self.path.name} would lie in the artifact {folder.name}, which holds nothing else; give another OUT"
+                )
+
+    def _check_free(self) -> None:
+        if os.path.ismount(self.path) or self.path.is_symlink():
+            raise InvalidRequest(
+                f"{self.path} is a mount point or a link, whose place an artifact cannot take; give a directory inside it",
+                reason="DESTINATION_UNUSABLE",
             )
-        return cls(path)
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise AlreadyExists(
+                f"{self.path.name} exists and is no artifact; give another OUT", reason="DESTINATION_EXISTS"
+            )
 
     @contextlib.contextmanager
     def workshop(self, needed_bytes: int) -> Iterator[Path]:
@@ -49,7 +80,7 @@ class Destination(NamedTuple):
 
         Raises:
             Overloaded: The disk has no room for so much.
-            InvalidRequest: No directory can be made there.
+            InvalidRequest: No directory can be made there, or no file in it.
         """
         prefix = f".{self.path.name}.converting-"
         with contextlib.ExitStack() as scope:
@@ -59,11 +90,22 @@ class Destination(NamedTuple):
                 self._check_room(needed_bytes)
                 work = scope.enter_context(owned_directory(self.path.parent, prefix))
             except OSError as failure:
-                raise InvalidRequest(
-                    f"{self.path.name} cannot be made in {self.path.parent.name} ({failure.strerror}); give another OUT",
-                    reason="DESTINATION_UNUSABLE",
-                ) from failure
-            yield work
+                raise self._unusable(failure) from failure
+            try:
+                yield work
+            except OSError as failure:
+                if str(failure.filename).startswith(str(work)):
+                    raise self._unusable(failure) from failure
+                raise
+
+    def _unusable(self, failure: OSError) -> HalogenError:
+        message = (
+            f"{self.path.name} cannot be made in {self.path.parent.name} ({failure.strerror}); "
+            f"{_REMEDIES.get(failure.errno, 'give another OUT')}"
+        )
+        if failure.errno in _FULL:
+            return Overloaded(message, reason="DISK_FULL")
+        return InvalidRequest(message, reason="DESTINATION_UNUSABLE")
 
     def _check_room(self, needed_bytes: int) -> None:
         disk = shutil.disk_usage(self.path.parent)

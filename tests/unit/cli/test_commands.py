@@ -95,4 +95,6 @@ def test_an_out_that_may_not_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     result = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "closed/out")])
     assert isinstance(result.exception, CommandError)
-    assert "permission denied; give another OUT" in str(result.exception)
+    assert "out cannot be made in closed (not writable); give an OUT that you may write" == str(
+        result.exception
+    )

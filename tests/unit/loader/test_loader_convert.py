@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +20,7 @@ from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.digest import BLOCK_BYTES
 from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
-from services.common.errors import AlreadyExists, InvalidRequest, Overloaded
+from services.common.errors import AlreadyExists, HalogenError, InvalidRequest, Overloaded
 from services.loader.conversion import convert
 from tests.tiny_checkpoints import (
     MULTI_BLOCK,
@@ -153,13 +155,82 @@ def test_a_disk_without_room_is_told_before_it_is_filled(
     assert [source] == list(tmp_path.iterdir())
 
 
+def test_an_artifact_takes_no_other_into_its_directory(tmp_path: Path) -> None:
+    """It would be of no use from then on; a manifest.json that is not an artifact's says nothing.
+
+    Fault injection: turns red when `_check_folders` looks at no artifact above, or at a manifest.json alone.
+    """
+    source = write_tiny_checkpoint(tmp_path / "source")
+    (tmp_path / "manifest.json").write_text("{}")
+    convert(source, tmp_path / "artifact")
+    for below in ("artifact/b", "artifact/b/c", "source/../artifact/b"):
+        with pytest.raises(InvalidRequest, match=r"would lie in the artifact artifact, .*; give another OUT"):
+            convert(source, tmp_path / below)
+    assert convert(source, tmp_path / "artifact") == read_manifest(tmp_path / "artifact")
+
+
+@pytest.mark.parametrize("mount", ["/", "/proc"])
+def test_the_place_of_a_mount_is_not_taken(tmp_path: Path, mount: str) -> None:
+    """It could not be renamed over, which would show after all the work.
+
+    Fault injection: turns red when `_check_free` does not ask whether it is one.
+    """
+    with pytest.raises(InvalidRequest, match=f"{mount} is a mount point .*; give a directory inside it"):
+        convert(tmp_path / "no source is looked for", Path(mount))
+
+
+def test_the_place_of_a_link_is_not_taken(tmp_path: Path) -> None:
+    """No directory can be renamed over it, wherever it leads. Fault injection: `_check_free` follows links."""
+    (tmp_path / "empty").mkdir()
+    for name, leads in (("full", "empty"), ("dead", "nowhere")):
+        (tmp_path / name).symlink_to(leads)
+        with pytest.raises(InvalidRequest, match=f"{name} is a mount point or a link"):
+            convert(tmp_path / "no source is looked for", tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "remedy"),
+    [
+        (errno.ENOSPC, Overloaded, "make room there, for bytes and for files, or give another OUT"),
+        (errno.EROFS, InvalidRequest, "give an OUT that you may write"),
+        (errno.EIO, InvalidRequest, "give another OUT"),
+    ],
+)
+def test_a_file_that_cannot_be_made_is_told_as_the_destination(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[HalogenError], remedy: str
+) -> None:
+    """A small file, on a disk that has no inode left, say: OUT is named, not the hidden folder, and what to do.
+
+    Fault injection: turns red when `workshop` lets an OSError of its files through.
+    """
+    source = write_tiny_checkpoint(tmp_path / "source")
+
+    def refuse(path: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr("services.loader.conversion.sync", refuse)
+    with pytest.raises(kind) as refused:
+        convert(source, tmp_path / "artifact")
+    expected = f"artifact cannot be made in {tmp_path.name} ({os.strerror(number)}); {remedy}"
+    assert expected == refused.value.message
+    assert [source] == list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
+    """For the disk, or with what is added to it meanwhile. Fault injection: turns red without ENAMETOOLONG's remedy."""
+    source = write_tiny_checkpoint(tmp_path / "source")
+    for length in (240, 300):
+        with pytest.raises(InvalidRequest, match=rf"{'x' * length} cannot be made .*; give a shorter OUT"):
+            convert(source, tmp_path / ("x" * length))
+
+
 def test_where_no_file_can_be_made_is_said_and_not_called_full(tmp_path: Path) -> None:
     """/proc says that it has no room at all, and would take nothing if it had.
 
     Fault injection: turns red when `_check_room` believes a total of 0.
     """
     source = write_tiny_checkpoint(tmp_path / "source")
-    with pytest.raises(InvalidRequest, match=r"artifact cannot be made in proc .*; give another OUT"):
+    with pytest.raises(InvalidRequest, match=r"artifact cannot be made in proc .*; give an"):
         convert(source, Path("/proc/artifact"))
 
 
