@@ -117,7 +117,7 @@ async def test_r_e4_with_a_model_that_fails_to_load_nobody_is_ever_ready(
 ) -> None:
     """The generation stands as FAILED, with its reason, and readiness does not take it for one that serves.
 
-    Fault injection: Generations.missing counts FAILED generations.
+    Fault injection: Generations.missing is empty whatever is held.
     """
 
     def fail(*_: object) -> None:

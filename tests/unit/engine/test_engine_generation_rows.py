@@ -177,6 +177,18 @@ def test_a_candidate_that_fails_stands_with_stage_and_reason_until_a_newer_publi
     assert [candidate] == it.disposed
 
 
+def test_an_engine_of_failures_alone_takes_no_tickets() -> None:
+    """What has FAILED does not serve.
+
+    Fault injection: turns red when `Generations.missing` counts FAILED generations.
+    """
+    it = GenerationsAlone()
+    it.target(OLD)
+    it.decide()
+    assert it.generations.failed(it.loads[OLD], CorruptData("torn"))
+    assert "no generation is ACTIVE" == it.generations.missing
+
+
 def test_a_passing_fault_of_a_candidate_is_tried_so_often_and_then_ends() -> None:
     """R-E11: a load does not stay on its way for ever; what it waits for is told meanwhile.
 
