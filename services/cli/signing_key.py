@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Final, Self
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -56,11 +56,11 @@ class SigningKey:
         """Reads what `create` wrote.
 
         Raises:
-            CommandError: It is not there, no such key, or not its owner's alone.
+            CommandError: It is not there, no plain file, no such key, or not its owner's alone.
         """
         try:
-            with path.open("rb") as file:
-                _check_mode(path, file)
+            with open(path, "rb", opener=_open_at_once) as file:
+                _check_file(path, os.fstat(file.fileno()).st_mode)
                 key = load_pem_private_key(file.read(_MAX_FILE_BYTES), password=None)
         except OSError as fault:
             raise CommandError(f"{path}: {fault.strerror}; make a key with: halogen keygen {path}") from None
@@ -79,12 +79,19 @@ class SigningKey:
         return Signature(self.public_key, self._key.sign(signed_message(artifact_id)).hex())
 
 
-def _check_mode(path: Path, file: BinaryIO) -> None:
-    """Raises CommandError where group or others may do anything with it."""
-    mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe that nobody writes to is opened, too, and can then be refused."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _check_file(path: Path, mode: int) -> None:
+    """Raises CommandError for what is no plain file, and where group or others may do anything with it."""
+    if not stat.S_ISREG(mode):
+        raise CommandError(f"{path} is no plain file; give the FILE that was made by: halogen keygen FILE")
+    rights = stat.S_IMODE(mode)
+    if rights & (stat.S_IRWXG | stat.S_IRWXO):
         raise CommandError(
-            f"{path} is open to others than its owner (mode {mode:04o}); run: chmod 600 {path}"
+            f"{path} is open to others than its owner (mode {rights:04o}); run: chmod 600 {path}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,16 @@ def test_what_is_no_key_is_one_line(tmp_path: Path) -> None:
             (tmp_path / "bad.key").write_bytes(content)
             (tmp_path / "bad.key").chmod(0o600)
         assert expected in str(halogen("sign", artifact, "--key", tmp_path / "bad.key").exception)
+
+
+def test_a_pipe_is_no_key_and_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody writes to it. Fault injection: hangs when it is opened to block, and turns red unless its kind is looked at."""
+    artifact, _ = make_tiny_artifact(tmp_path)
+    os.mkfifo(tmp_path / "p.key", 0o600)
+    told = str(halogen("sign", artifact, "--key", tmp_path / "p.key").exception)
+    assert (
+        f"{tmp_path / 'p.key'} is no plain file; give the FILE that was made by: halogen keygen FILE" == told
+    )
 
 
 def test_nobody_signs_what_is_damaged(tmp_path: Path) -> None:
