@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from services.common.checkpoint.decoder_tensors import EMBEDDING, HEAD
 from services.common.checkpoint.file_format import RECOGNISED_BYTES, FileFormat, recognise
+from services.common.checkpoint.neutral_fields import FAMILIES
 from services.common.errors import CorruptData, InvalidRequest, NotFound, Unsupported
 from services.loader.bounded_gguf_reader import NONSENSE, BoundedGgufReader
 from services.loader.gguf_tensor import PLAIN, QUANTISED, GgufTensor
 from services.loader.source_file import is_there
 
-_FAMILIES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # general.architecture
 _OUTER: Final = {
     "token_embd.weight": EMBEDDING,
     "output_norm.weight": "model.norm.weight",
@@ -74,9 +74,9 @@ class GgufFile:
 
     def _known_family(self) -> str:
         family = str(self.metadata.get("general.architecture"))
-        if family not in _FAMILIES:
+        if family not in FAMILIES:
             raise Unsupported(
-                f"{self._path.name} holds a {family!r} model; this build reads {' and '.join(_FAMILIES)}: "
+                f"{self._path.name} holds a {family!r} model; this build reads {' and '.join(FAMILIES)}: "
                 "give a model of these families",
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
@@ -87,7 +87,7 @@ class GgufFile:
         if experts > 0:
             raise Unsupported(
                 f"{self._path.name}: {self._family}.expert_count is {experts}, so it is a mixture of experts, and this "
-                f"build reads dense models only: give one of the {' or '.join(_FAMILIES)} family without experts",
+                f"build reads dense models only: give one of the {' or '.join(FAMILIES)} family without experts",
                 reason="ARCHITECTURE_UNSUPPORTED",
             )
 
@@ -100,7 +100,7 @@ class GgufFile:
         hidden, heads = self._take("embedding_length"), self._take("attention.head_count")
         head_dim = self._take("attention.key_length", hidden // heads)
         return {
-            "architectures": [_FAMILIES[self._family]],
+            "architectures": [FAMILIES[self._family]],
             "model_type": self._family,
             "hidden_act": "silu",
             "hidden_size": hidden,

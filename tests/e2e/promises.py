@@ -37,6 +37,7 @@ PROMISES = {
         "test_a_statement_whose_answer_was_lost",
         "test_a_signature_of_another_artifact_goes",
         "test_a_private_key_that_others_may_touch",
+        "test_a_pipe_is_no_key",
     ],
     "4 what failed and was mended is published again": ["test_what_failed_before_does_not_end"],
     "4 inspect and diff refuse what is damaged; the page is enough": [
@@ -78,6 +79,8 @@ PROMISES = {
         ),
         *("test_a_bent_value_fails", "test_values_too_small", "test_loader_torch.test_a_flipped_bit"),
         *("test_no_code_is_run", "test_a_parameter_of_no_tensor", "test_the_remedy_for_a_quantised_source"),
+        "test_what_is_no_whole_zip_of_weights_is_refused",
+        *("test_an_artifact_takes_no_other", "test_the_place_of_a_", "test_a_file_that_cannot_be_made"),
         "test_a_conversion_that_is_asked_to_end",
     ],
     "5.7 reported faults of caches; keys and values are kept where they are the same": [

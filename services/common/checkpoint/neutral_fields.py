@@ -10,12 +10,27 @@ from typing import Any, Final
 
 from services.common.errors import Unsupported
 
+FAMILIES: Final = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+}  # model_type to its decoder's class
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "hidden_act": (None, "silu"),
+    "hidden_activation": (None, "silu"),
     "attention_bias": (None, False),
     "mlp_bias": (None, False),
     "is_causal": (None, True),
     "use_sliding_window": (None, False),
+    "attention_chunk_size": (None,),
+    "attn_temperature_tuning": (None, False),
+    "clip_qkv": (None,),
+    "qk_norm": (None, False),
+    "use_qk_norm": (None, False),
+    "qk_layernorm": (None, False),
+    "norm_type": (None, "rmsnorm", "rms_norm", "RMSNorm"),
+    "alibi": (None, False),
+    "parallel_attn": (None, False),
+    "use_parallel_residual": (None, False),
     "attn_logit_softcapping": (None,),
     "final_logit_softcapping": (None,),
     "attention_multiplier": (None,),
@@ -28,6 +43,8 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "scale_depth": (None, 1.0),
     "partial_rotary_factor": (None, 1.0),
     "rotary_pct": (None, 1.0),
+    "rope_interleaved": (None, False),
+    "rope_interleave": (None, False),
     "no_rope_layers": (None,),
     "quantization_config": (None,),
 }
@@ -57,6 +74,7 @@ def check_fields(config: Mapping[str, Any]) -> None:
     for name, allowed in _NEUTRAL_ROPE.items():
         check_field(f"{name} of rope_scaling", rope.get(name), allowed)
     _check_window(config)
+    _check_classes(config)
 
 
 def check_field(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
@@ -89,3 +107,13 @@ def _check_window(config: Mapping[str, Any]) -> None:
     check_field("layer_types", kinds, (None, "full_attention"))
     if config["model_type"] != "qwen2" and config.get("use_sliding_window") is None:
         check_field("sliding_window", config.get("sliding_window"), (None,))
+
+
+def _check_classes(config: Mapping[str, Any]) -> None:
+    """Of the classes that are named, if any, one is the family's decoder; older files write LLaMAForCausalLM."""
+    named = config.get("architectures") or []
+    if not isinstance(named, list):
+        raise ValueError("architectures is not a list")  # noqa: TRY004  # a fault of the data, not of the caller
+    wanted = FAMILIES[config["model_type"]]
+    if named and wanted.lower() not in (str(each).lower() for each in named):
+        check_field("architectures", named, ([wanted],))

@@ -12,6 +12,7 @@ from services.common.errors import Unsupported
 from tests.tiny_checkpoints import TinyShape
 
 CONFIG = TinyShape().config()
+QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
 
 
 def test_silent_fields_take_transformers_defaults() -> None:
@@ -46,7 +47,7 @@ def test_silent_fields_of_qwen2_are_its_own() -> None:
     """Qwen2Config assumes other numbers than LlamaConfig."""
     silent = {"num_key_value_heads", "max_position_embeddings"}
     config = {name: value for name, value in CONFIG.items() if name not in silent}
-    qwen2 = {**config, "model_type": "qwen2", "num_attention_heads": 64, "head_dim": 16}
+    qwen2 = {**config, **QWEN2, "num_attention_heads": 64, "head_dim": 16}
     architecture = Architecture.from_config(qwen2, DType.BF16)
     assert (32, 32_768) == (architecture.num_key_value_heads, architecture.max_position_embeddings)
     assert architecture.has_qkv_bias
@@ -101,13 +102,29 @@ def test_the_rotary_base_is_found_where_versions_put_it(rope: dict[str, Any]) ->
         ({"residual_multiplier": 0.22}, "residual_multiplier"),
         ({"attention_multiplier": 0.0078125}, "attention_multiplier"),
         ({"logits_scaling": 8.0}, "logits_scaling"),
+        ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu'; this build serves 'silu'"),
+        ({"norm_type": "layernorm"}, "norm_type is 'layernorm'"),
+        ({"rope_interleaved": True}, "rope_interleaved is True; this build serves False"),
+        ({"rope_interleave": True}, "rope_interleave is True"),
+        ({"qk_norm": True}, "qk_norm is True"),
+        ({"use_qk_norm": True}, "use_qk_norm"),
+        ({"qk_layernorm": True}, "qk_layernorm"),
+        ({"attention_chunk_size": 8192}, "attention_chunk_size is 8192; this build serves none"),
+        ({"attn_temperature_tuning": True}, "attn_temperature_tuning"),
+        ({"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+        ({"alibi": True}, "alibi"),
+        ({"parallel_attn": True}, "parallel_attn"),
+        ({"use_parallel_residual": True}, "use_parallel_residual"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, r"architectures is .*\['LlamaForCausalLM'\]"),
+        ({**QWEN2, "architectures": ["LlamaForCausalLM"]}, r"this build serves \['Qwen2ForCausalLM'\]"),
         ({"is_causal": False}, "is_causal is False; this build serves True"),
     ],
 )
 def test_what_the_engine_cannot_run_is_refused_by_field(changes: dict[str, Any], named: str) -> None:
     """A model that would answer wrongly is never converted, and what to give instead is said.
 
-    Fault injection: turns red when the field's line is missing in `_NEUTRAL` or `_NEUTRAL_ROPE`.
+    Fault injection: turns red when the field's line is missing in `_NEUTRAL` or `_NEUTRAL_ROPE`, or `check_fields`
+    does not look at the classes.
     """
     with pytest.raises(Unsupported, match=named) as refused:
         Architecture.from_config({**CONFIG, **changes}, DType.BF16)
@@ -117,8 +134,8 @@ def test_what_the_engine_cannot_run_is_refused_by_field(changes: dict[str, Any],
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model_type": "qwen2", "sliding_window": 32_768, "max_window_layers": 21},
-        {"model_type": "qwen2", "use_sliding_window": False, "layer_types": ["full_attention"] * 2},
+        {**QWEN2, "sliding_window": 32_768, "max_window_layers": 21},
+        {**QWEN2, "use_sliding_window": False, "layer_types": ["full_attention"] * 2},
         {"use_sliding_window": False, "sliding_window": 4096},
         {
             "partial_rotary_factor": 1.0,
@@ -126,12 +143,21 @@ def test_what_the_engine_cannot_run_is_refused_by_field(changes: dict[str, Any],
         },
         {"embedding_multiplier": 1.0, "residual_multiplier": 1, "logits_scaling": 1.0},
         {"final_logit_softcapping": None, "sliding_window": None, "quantization_config": None},
+        {
+            "hidden_activation": "silu",
+            "norm_type": "rmsnorm",
+            "rope_interleaved": False,
+            "use_qk_norm": False,
+        },
+        {"architectures": ["Another", "LlamaForCausalLM"]},
+        {"architectures": ["LLaMAForCausalLM"]},
+        {"architectures": None},
         {"pretraining_tp": 2, "attention_dropout": 0.0, "initializer_range": 0.02},
     ],
 )
 def test_fields_that_change_nothing_are_no_reason_to_refuse(changes: dict[str, Any]) -> None:
     """The architecture is that of a configuration without them. Turns red when: a neutral value is left out."""
-    expected = {**CONFIG, "model_type": changes.get("model_type", "llama")}
+    expected = {**CONFIG, **(QWEN2 if changes.keys() >= QWEN2.keys() else {})}
     assert Architecture.from_config(expected, DType.BF16) == Architecture.from_config(
         {**expected, **changes}, DType.BF16
     )
@@ -147,6 +173,7 @@ def test_fields_that_change_nothing_are_no_reason_to_refuse(changes: dict[str, A
         ({"head_dim": 15}, "head_dim is odd"),
         ({"rms_norm_eps": 0.0}, "rms_norm_eps"),
         ({"rope_theta": [1]}, "rope_theta"),
+        ({"architectures": 5}, "architectures is not a list"),
         ({"rope_scaling": "linear"}, "rope_scaling is not an object"),
     ],
 )
