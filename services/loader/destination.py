@@ -16,6 +16,7 @@ from services.common.checkpoint.durable import publish_directory
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, Role
 from services.common.checkpoint.owned_directory import owned_directory, sweep
 from services.common.errors import AlreadyExists, HalogenError, InvalidRequest, Overloaded
+from services.loader.mounts import read_mounts
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REMEDIES: Final[Mapping[int | None, str]] = {
@@ -61,7 +62,8 @@ class Destination(NamedTuple):
                 )
 
     def _check_free(self) -> None:
-        if os.path.ismount(self.path) or self.path.is_symlink():
+        mounts = {mount.point for mount in read_mounts()}
+        if Path(os.path.realpath(self.path)) in mounts or self.path.is_symlink():
             raise InvalidRequest(
                 f"{self.path} is a mount point or a link, whose place an artifact cannot take; give a directory inside it",
                 reason="DESTINATION_UNUSABLE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
     mounts = []
     for line in text.splitlines():
         _, point, kind, options, *_ = line.split(" ")
-        plain = point.encode().decode("unicode_escape")  # a space is written \040
-        mounts.append(Mount(Path(plain), kind, frozenset(options.split(","))))
+        plain = os.fsencode(point).decode("unicode_escape").encode("latin-1")  # a space is written \040
+        mounts.append(Mount(Path(os.fsdecode(plain)), kind, frozenset(options.split(","))))
     return tuple(mounts)
 
 
@@ -37,4 +38,4 @@ def mount_of(path: Path, mounts: tuple[Mount, ...]) -> Mount:
 
 
 def read_mounts() -> tuple[Mount, ...]:
-    return parse_mounts(Path("/proc/self/mounts").read_text(encoding="utf-8"))
+    return parse_mounts(Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape"))

@@ -22,6 +22,7 @@ from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.errors import AlreadyExists, HalogenError, InvalidRequest, Overloaded
 from services.loader.conversion import convert
+from services.loader.mounts import Mount
 from tests.tiny_checkpoints import (
     MULTI_BLOCK,
     STORIES,
@@ -177,6 +178,22 @@ def test_the_place_of_a_mount_is_not_taken(tmp_path: Path, mount: str) -> None:
     """
     with pytest.raises(InvalidRequest, match=f"{mount} is a mount point .*; give a directory inside it"):
         convert(tmp_path / "no source is looked for", Path(mount))
+
+
+def test_the_place_of_a_bind_mount_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the device of the folder above it: only the kernel's list tells.
+
+    Fault injection: turns red when `_check_free` asks os.path.ismount.
+    """
+    bound = tmp_path / "bound"
+    bound.mkdir()
+    monkeypatch.setattr(
+        "services.loader.destination.read_mounts", lambda: (Mount(bound, "ext4", frozenset()),)
+    )
+    (tmp_path / "way").symlink_to(".")
+    for out in (bound, tmp_path / "way/bound"):
+        with pytest.raises(InvalidRequest, match="bound is a mount point"):
+            convert(tmp_path / "no source is looked for", out)
 
 
 def test_the_place_of_a_link_is_not_taken(tmp_path: Path) -> None:

@@ -267,6 +267,7 @@ MOUNTS = """\
 tmpfs /dev/shm tmpfs rw,size=64m 0 0
 weights /mnt/my\\040weights tmpfs rw,huge=always 0 0
 over /mnt/my\\040weights ext4 rw 0 0
+disk /mnt/größe ext4 rw 0 0
 """
 
 
@@ -275,6 +276,7 @@ def test_the_nearest_mount_counts() -> None:
     mounts = parse_mounts(MOUNTS)
     assert Mount(Path("/mnt/my weights"), "tmpfs", frozenset({"rw", "huge=always"})) == mounts[2]
     assert "ext4" == mount_of(Path("/mnt/my weights/x"), mounts).kind
+    assert Path("/mnt/größe") == mount_of(Path("/mnt/größe/x"), mounts).point
     assert mount_of(Path("/dev/shm/x"), mounts).is_memory
     assert not mount_of(Path("/dev/shmx"), mounts).is_memory
 
