@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from services.common.errors import InvalidRequest
-from services.common.text.chat_template import compile_template
+from services.common.text.chat_template import compile_template, lay_out
+from services.common.text.template_meter import metered
 
 _SPECIAL_TOKENS: Final = (
     "bos_token",
@@ -28,8 +29,9 @@ class Message(NamedTuple):
 class ChatTemplate:
     """A compiled chat template.
 
-    It runs in jinja2's immutable sandbox. It belongs to the artifact, so it is trusted not to loop for ever, but
-    not with what it prints.
+    It belongs to the artifact and is trusted with nothing: it runs in jinja2's immutable sandbox, and every turn of
+    a loop, call, operator and value spends of a fixed number of steps, so that it ends within seconds and a bounded
+    memory. A layout near that bound keeps its thread, for a short conversation the event loop, so long.
 
     Args:
         source: The template.
@@ -53,7 +55,8 @@ class ChatTemplate:
         """
         conversation = [message._asdict() for message in messages]
         try:
-            return self._bounded(conversation)
+            with metered():
+                return self._bounded(conversation)
         except InvalidRequest:
             raise
         except Exception as fault:  # a template can raise anything
@@ -64,13 +67,7 @@ class ChatTemplate:
 
     def _bounded(self, conversation: list[dict[str, Any]]) -> str:
         pieces, size = [], 0
-        for piece in self._template.generate(
-            messages=conversation,
-            tools=None,
-            documents=None,
-            add_generation_prompt=True,
-            **self._special_tokens,
-        ):
+        for piece in lay_out(self._template, conversation, **self._special_tokens):
             size += len(piece)
             if size > self._max_chars:
                 raise InvalidRequest(

@@ -39,6 +39,10 @@ PROMISES = {
         "test_a_private_key_that_others_may_touch",
         "test_a_pipe_is_no_key",
     ],
+    "4 what no gateway could read is refused, and holds nobody up": [
+        "test_what_no_gateway_could_read",
+        "test_a_template_that_makes_much_of_little",
+    ],
     "4 what failed and was mended is published again": ["test_what_failed_before_does_not_end"],
     "4 inspect and diff refuse what is damaged; the page is enough": [
         "test_what_is_damaged_is_status_1",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import datetime as dt
 import json
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from services.common.errors import CorruptData
+from services.common.text.template_meter import TooCostly, metered
+from services.common.text.template_sandbox import TemplateSandbox
+
+_WHERE: Final = "the chat template (chat_template.jinja, or else chat_template in tokenizer_config.json)"
+_MAX_SOURCE_CHARS: Final = 128 << 10
+_TRIED: Final = ({"role": "user", "content": "Hi"},)
 
 
 def template_source(tokenizer_config: Mapping[str, Any], template_file: str | None) -> str | None:
@@ -30,13 +36,46 @@ def template_source(tokenizer_config: Mapping[str, Any], template_file: str | No
 def compile_template(source: str) -> jinja2.Template:
     """The template, to be run in jinja2's immutable sandbox.
 
+    It is tried on a short conversation, so that one that asks for too much of any is found at once.
+
     Raises:
-        CorruptData: It is not a template.
+        CorruptData: It is not a template, or asks for too much.
     """
+    if len(source) > _MAX_SOURCE_CHARS:
+        raise CorruptData(
+            f"{_WHERE} cannot be used: it has {len(source)} characters, over {_MAX_SOURCE_CHARS}"
+        )
     try:
-        return _environment().from_string(source)
-    except jinja2.TemplateError as fault:
-        raise CorruptData(f"the chat template cannot be read: {fault}") from fault
+        template = _environment().from_string(source)
+    except Exception as fault:  # jinja2's, and the Python compiler's of what jinja2 makes of it
+        raise CorruptData(f"{_WHERE} cannot be read: {fault}") from fault
+    _try(template)
+    return template
+
+
+def lay_out(
+    template: jinja2.Template, conversation: Sequence[Mapping[str, str]], **names: str
+) -> Iterator[str]:
+    """The prompt up to where the model answers, in pieces; to be taken within `metered`.
+
+    Args:
+        template: One of `compile_template`; it may raise anything, TooCostly when it asks for too much.
+        conversation: Messages with role and content.
+        names: Its special tokens.
+    """
+    return template.generate(
+        messages=conversation, tools=None, documents=None, add_generation_prompt=True, **names
+    )
+
+
+def _try(template: jinja2.Template) -> None:
+    try:
+        with metered():
+            collections.deque(lay_out(template, _TRIED, bos_token="", eos_token=""), maxlen=0)
+    except TooCostly as fault:
+        raise CorruptData(f"{_WHERE} cannot be used: {fault}") from fault
+    except Exception:  # noqa: BLE001, S110  # it may refuse such a conversation
+        pass
 
 
 class _Generation(Extension):
@@ -49,11 +88,10 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+def _environment() -> TemplateSandbox:
+    environment = TemplateSandbox(
+        {"tojson": _to_json}, trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
     )
-    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = _now
     return environment

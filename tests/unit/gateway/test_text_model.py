@@ -74,6 +74,7 @@ def test_the_same_tokenizer_is_parsed_once(stories_files: dict[str, bytes]) -> N
         ("tokenizer_config.json", b'"text"'),
         ("chat_template.jinja", b"{% if %}"),
         ("chat_template.jinja", b"\xff"),
+        ("chat_template.jinja", b"{{ (7**300000000) % 3 }}"),
         ("tokenizer.json", b"{}"),
     ],
 )

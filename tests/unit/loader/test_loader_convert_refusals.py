@@ -239,14 +239,20 @@ def test_a_malformed_safetensors_file_is_refused(tmp_path: Path, content: bytes)
     ("name", "content", "what"),
     [
         ("tokenizer.json", '{"a": 1}', r"tokenizer\.json cannot be read"),
-        ("chat_template.jinja", "{% for message in messages %}", "the chat template cannot be read"),
-        ("tokenizer_config.json", '{"chat_template": "{{ messages"}', "the chat template cannot be read"),
+        ("chat_template.jinja", "{% for message in messages %}", "the chat template.* cannot be read"),
+        ("tokenizer_config.json", '{"chat_template": "{{ messages"}', "the chat template.* cannot be read"),
         (
             "tokenizer_config.json",
             '{"chat_template": [{"name": "default"}]}',
             "the chat template cannot be read",
         ),
         ("chat_template.jinja", b"\xff\xfe", "the chat template cannot be read"),
+        ("chat_template.jinja", "{{ (7**300000000) % 3 }}", r"chat_template\.jinja.* more than 4096 bits"),
+        (
+            "tokenizer_config.json",
+            '{"chat_template": "{{ 3 * 10**9 * [1] }}"}',
+            r"tokenizer_config\.json.* more than",
+        ),
     ],
 )
 def test_what_no_gateway_could_read_is_refused(
