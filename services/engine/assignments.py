@@ -6,7 +6,7 @@ that comes back empty, changes nothing. That a pair shall have nothing is said b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
 import structlog
@@ -84,7 +84,7 @@ class Assignments:
         self._trace_parents = {
             target.artifact_id: target.trace_parent for target in targets.values() if target.artifact_id
         }
-        for pair in self._withdrawn():
+        for pair in self._revisions:
             self._leave_to_others(pair)
 
     def wanted(self) -> set[ArtifactId]:
@@ -119,13 +119,10 @@ class Assignments:
         return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)
 
     def replaced(self, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]) -> bool:
-        """Whether nobody asks for the artifact any more and every pair that did has another one here, if it shall have any.
-
-        That is its new target, or what gateways route to: a candidate that never served makes room for the next.
-        """
+        """Whether nobody asks for the artifact any more, and no pair that did needs it until another one is here."""
         if artifact_id in self.wanted():
             return False
-        return all(self._is_provided(pair, generations) for pair in self.pairs(artifact_id))
+        return all(self._is_provided(pair, artifact_id, generations) for pair in self.pairs(artifact_id))
 
     def forget(self, artifact_id: ArtifactId) -> None:
         """Drops a retired artifact."""
@@ -149,22 +146,33 @@ class Assignments:
             if artifact_id in generations
         )
 
-    def _is_provided(self, pair: Pair, generations: Mapping[ArtifactId, Generation]) -> bool:
-        """Whether the pair has here what it shall have; a target that has failed is nothing that it shall have."""
+    def _is_provided(
+        self, pair: Pair, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]
+    ) -> bool:
+        """Whether the pair can do without the artifact, which it names no more.
+
+        It can once gateways have gone on to something newer; else while it shall have nothing (a target that has failed
+        is nothing that it shall have), has here what it shall have, or has what it named later: of several candidates
+        that never served the last one stays, or none would make room for the next.
+        """
+        served, revisions = self._serving.get(pair), self._revisions[pair]
+        if served and served.revision > revisions[artifact_id]:
+            return True
         named = [known[pair] for known in (self._targets, self._serving) if pair in known]
         present = [it.artifact_id for it in named if it.artifact_id and not it.has_failed]
-        return not present or any(_is_active(generations.get(it)) for it in present)
-
-    def _withdrawn(self) -> list[Pair]:
-        return [pair for pair, named in self._targets.items() if named.artifact_id is None]
+        later = [it for it, revision in revisions.items() if revision > revisions[artifact_id]]
+        return not present or any(_is_active(generations.get(it)) for it in (*present, *later))
 
     def _leave_to_others(self, pair: Pair) -> None:
-        """Lets a pair that shall have nothing no longer stand for artifacts that stay for other pairs."""
-        known = (self._targets, self._serving)
-        others = {named.artifact_id for each in known for other, named in each.items() if other != pair}
-        revisions = self._revisions.get(pair, {})
-        for artifact_id in revisions.keys() & others:
+        """Lets a pair stand no longer for artifacts that it names no more, and that stay for other pairs."""
+        revisions = self._revisions[pair]
+        for artifact_id in revisions.keys() & (self._named(lambda it: it != pair) - self._named(pair.__eq__)):
             del revisions[artifact_id]
+
+    def _named(self, includes: Callable[[Pair], bool]) -> set[ArtifactId | None]:
+        """What targets and serving name for some of the pairs."""
+        known = (self._targets, self._serving)
+        return {named.artifact_id for each in known for pair, named in each.items() if includes(pair)}
 
     def _note(self, known: dict[Pair, Named], key: str, named: Named) -> None:
         pair = Pair(*keys.split_cohort_key(key))

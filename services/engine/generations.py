@@ -37,9 +37,9 @@ class Borrowed(NamedTuple):
 class Generations:
     """The generations of one engine, none twice.
 
-    A new one is loaded beside the old one. The old one drains once nothing names it and its successor is active
-    here; it is retired when tickets granted for it have expired and its last request has ended. At most two of a
-    model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain.
+    A new one is loaded beside the old one. The old one drains once nothing names it and gateways have gone on, or its
+    successor is active here; it is retired when tickets granted for it have expired and its last request has ended. At
+    most two of a model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain.
 
     Args:
         assignments: Which artifacts are asked of this engine.

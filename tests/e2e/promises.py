@@ -121,6 +121,11 @@ PROMISES = {
         "test_a_converter_does_not_outlive_its_command",
         "test_a_loader_killed_at_any_point",
     ],
+    "5.2 invariants of swaps, in a simulation of all that decides": [
+        "test_every_invariant_holds_in_every_schedule",
+        "test_a_fault_of_the_product_breaks_its_invariant",
+        "test_the_page_quotes_the_invariants",
+    ],
     "5.4 publishes end in order": [
         "test_publishes_end_in_order_in_every_schedule",
         "test_publishes_one_after_another_are_applied_in_order",
@@ -167,5 +172,5 @@ def _figures(cases: list[ET.Element]) -> list[str]:
         line
         for text in texts
         for line in text.splitlines()
-        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed)", line)
+        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules)", line)
     ]

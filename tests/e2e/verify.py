@@ -35,6 +35,7 @@ FIRST_S, SECOND_S, TEST_S = 240, 20, 720
 END_S = 60
 RECOVERY_S = 10
 FUZZ_S = 300
+SCHEDULES = 2_000
 BENCHES = {
     "first_light": "2.7",
     "loader": "4.1",
@@ -195,6 +196,16 @@ def fuzz(fresh: Clone) -> Iterator[Line]:
     yield Line(f"4.4 header reader, {FUZZ_S} s of fuzzing", run.returncode == 0, runs or run.stdout[-500:])
 
 
+def schedules(fresh: Clone) -> Iterator[Line]:
+    """More schedules of swaps and faults than `make test` has time for, and others."""
+    path = "tests/simulation/test_explorer.py"
+    more = {"HALOGEN_SCHEDULES": str(SCHEDULES), "HALOGEN_FIRST_SEED": "1000"}
+    run = fresh.run(".venv/bin/python", "-m", "pytest", "-q", "-s", path, **more)
+    seen = "".join(re.findall(r"schedules: .*", run.stdout))
+    promise = f"5.2 swaps: {SCHEDULES} seeded schedules break no invariant"
+    yield Line(promise, run.returncode == 0, seen or run.stdout[-500:])
+
+
 def rest(fresh: Clone) -> Iterator[Line]:
     """What the system costs while nobody asks."""
     up = fresh.make("up", "DETACH=1")
@@ -271,6 +282,7 @@ def main() -> int:
             converter_kills,
             loader_kills,
             fuzz,
+            schedules,
             rest,
             containers,
         ):

@@ -1,0 +1,68 @@
+"""Holds every step of an engine against the invariants of what it has in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from services.common.ids import ArtifactId
+from services.common.registry.records import GenerationState as State
+from services.common.registry.records import Serving
+from services.engine.generation import Generation
+from services.engine.generations import MOST_RESIDENT
+from tests.simulation.sim_engine import SimEngine
+from tests.simulation.swap_invariants import hold
+
+
+class EngineWatch:
+    """Remembers what the engine had heard and had ACTIVE when it was last awake.
+
+    Args:
+        engine: Which.
+    """
+
+    def __init__(self, engine: SimEngine) -> None:
+        self._engine = engine
+        self._heard: dict[str, Serving] = {}
+        self._active: set[ArtifactId] = set()
+
+    def after_wake(self) -> None:
+        """It has done what was due."""
+        self._note_heard()
+        self._check_kept()
+        self._check_loads()
+        self._check_room()
+
+    def _note_heard(self) -> None:
+        for key, record in self._engine.serving.records.items():
+            if key not in self._heard or record.revision > self._heard[key].revision:
+                self._heard[key] = record
+
+    def _check_kept(self) -> None:
+        states = {each.artifact_id: each.state for each in self._engine.generations.residents}
+        served = {each.artifact_id for each in self._heard.values() if each.artifact_id}
+        for artifact_id in served & self._active:
+            hold("I6", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
+        self._active = {artifact_id for artifact_id, state in states.items() if state is State.ACTIVE}
+
+    def _check_loads(self) -> None:
+        loading = Counter(each.generation.artifact_id for each in self._engine.loads)
+        hold("I9", all(number == 1 for number in loading.values()), (self._engine.id, loading))
+        hold("I9", len(set(self._engine.ended)) == len(self._engine.ended), self._engine.ended)
+
+    def _check_room(self) -> None:
+        pairs_of = self._engine.assignments.pairs
+        resident = Counter(pair for each in self._resident() for pair in pairs_of(each))
+        for generation in self._engine.proceeding:
+            pairs = pairs_of(generation.artifact_id)
+            hold("I10", all(resident[pair] <= MOST_RESIDENT for pair in pairs), (self._engine.id, resident))
+        self._engine.proceeding.clear()
+
+    def _resident(self) -> Iterator[ArtifactId]:
+        loading: list[Generation] = [each.generation for each in self._engine.loads if each.may_proceed]
+        yield from (each.artifact_id for each in loading)
+        for each in self._engine.generations.residents:
+            if each.state in {State.ACTIVE, State.DRAINING} and each.artifact_id not in {
+                loaded.artifact_id for loaded in loading
+            }:
+                yield each.artifact_id

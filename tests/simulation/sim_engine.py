@@ -1,0 +1,156 @@
+"""An engine of the simulation: its generations, the loads under way, and the models in its memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Final
+
+from services.common.errors import CorruptData, HalogenError
+from services.common.ids import ArtifactId, Cohort, InstanceId, ProcessId, Revision
+from services.common.registry import keys
+from services.common.registry.records import EngineRecord, Serving, Target
+from services.common.registry.records import GenerationState as State
+from services.common.registry.store import LeaseId
+from services.engine.assignments import Assignments, ServedPairs
+from services.engine.generation import Generation
+from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generations import Generations
+from tests.simulation.mirror import Mirror
+from tests.simulation.sim_load import SimLoad
+from tests.simulation.sim_model import SimModel
+from tests.simulation.sim_process import SimProcess
+from tests.simulation.sim_registry import SimRegistry
+
+TICKET_TTL_S: Final = 4.0
+LOAD_TIMEOUT_S: Final = 20.0
+
+
+class SimEngine(SimProcess):
+    """Does what `GenerationManager` does: hears, asks what is due, and acts.
+
+    Args:
+        registry: What it follows.
+        number: Which engine it is, of those that there are.
+        lease: Under which its record is.
+        torn: Artifacts that cannot be loaded by anybody, for now.
+        chance: Decides what races that the schedule does not.
+
+    Attributes:
+        loads: Those under way.
+        ended: Generations whose models are to be let go.
+        models: Those in memory.
+        proceeding: Generations that may take memory since somebody last looked.
+        told_ready: What it has told that it has ACTIVE, for whom.
+    """
+
+    def __init__(
+        self,
+        registry: SimRegistry,
+        number: int,
+        lease: LeaseId,
+        *,
+        torn: Collection[ArtifactId],
+        chance: random.Random,
+    ) -> None:
+        super().__init__(registry, lease)
+        self.id = ProcessId(f"engine-{number}")
+        self.targets = Mirror(registry, keys.TARGETS, Target)
+        self.serving = Mirror(registry, keys.SERVING, Serving)
+        self.mirrors = (self.targets, self.serving)
+        self.assignments = Assignments(ServedPairs.parse(()))
+        self.generations = Generations(self.assignments, ticket_ttl_s=TICKET_TTL_S, timeout_s=LOAD_TIMEOUT_S)
+        self.loads: list[SimLoad] = []
+        self.ended: list[Generation] = []
+        self.models: list[SimModel] = []
+        self.proceeding: list[Generation] = []
+        self.told_ready: set[tuple[ProcessId, Cohort, Revision, ArtifactId]] = set()
+        self._torn = torn
+        self._chance = chance
+
+    def wake(self, now_s: float) -> None:
+        """Hears, and does what is due."""
+        if not self.is_synced:
+            return
+        self._hear()
+        for action in self.generations.decide(now_s):
+            self._act(action)
+
+    def next_due_s(self, now_s: float) -> float | None:
+        return self.generations.next_due_s
+
+    def bring_on(self, load: SimLoad) -> None:
+        """One step of a load."""
+        if load.generation.artifact_id in self._torn:
+            load.fail(CorruptData("torn"))
+        if not load.is_over:
+            load.go_on()
+        self._forget(load)
+
+    def fail(self, load: SimLoad, error: HalogenError) -> None:
+        """A load meets a fault."""
+        load.fail(error)
+        self._forget(load)
+
+    def dispose(self) -> None:
+        """Lets go of the model that has waited longest for it."""
+        generation = self.ended.pop(0)
+        model = generation.model
+        assert isinstance(model, SimModel)
+        generation.let_go()
+        model.is_here = False
+        self.models.remove(model)
+
+    def state_of(self, artifact_id: ArtifactId) -> State | None:
+        """What the artifact's generation is here."""
+        states = {each.artifact_id: each.state for each in self.generations.residents}
+        return states.get(artifact_id)
+
+    @property
+    def record(self) -> EngineRecord:
+        return EngineRecord(
+            id=self.id,
+            instance_id=InstanceId(f"{self.id}-{self.lease}"),
+            address="x:1",
+            host="h",
+            start_time="2026-01-01T00:00:00+00:00",
+            runtime_build="sim",
+            generations=self.generations.records,
+        )
+
+    @property
+    def key(self) -> str:
+        return keys.engine(self.id)
+
+    def _hear(self) -> None:
+        self.generations.hear(self.targets.records, self.serving.records)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case StartLoad(generation):
+                self.loads.append(self._load_of(generation))
+            case Proceed(generation):
+                self._under_way(generation).may_proceed = True
+                self.proceeding.append(generation)
+            case CancelLoad(generation):
+                self._under_way(generation).is_called_off = True
+            case Dispose(generation):
+                self.ended.append(generation)
+
+    def _load_of(self, generation: Generation) -> SimLoad:
+        def make() -> SimModel:
+            self.models.append(SimModel(generation.artifact_id))
+            return self.models[-1]
+
+        def activate() -> None:
+            self._hear()
+            self.generations.activate(generation)
+
+        return SimLoad(self.generations, generation, make, activate, self._chance)
+
+    def _under_way(self, generation: Generation) -> SimLoad:
+        return next(each for each in self.loads if each.generation is generation)
+
+    def _forget(self, load: SimLoad) -> None:
+        if load.is_over:
+            self.loads.remove(load)
