@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from services.common.completion import Sampling
 from services.common.errors import InvalidRequest
-from services.gateway.generation_defaults import GenerationDefaults
+from services.common.text.generation_defaults import GenerationDefaults
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ import structlog
 from services.common.errors import CorruptData, HalogenError, InvalidRequest
 from services.common.ids import ArtifactId
 from services.common.text.chat_template import template_source
+from services.common.text.generation_defaults import GenerationDefaults
 from services.gateway.chat import ChatTemplate, special_tokens
-from services.gateway.generation_defaults import GenerationDefaults
 from services.gateway.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from services.gateway.tokenizer import LONG_TEXT, TextTokenizer
 

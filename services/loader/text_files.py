@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from services.common.checkpoint.manifest import PATHS, Role
 from services.common.errors import CorruptData
 from services.common.text.chat_template import compile_template, template_source
+from services.common.text.generation_defaults import GenerationDefaults
 from services.common.text.representative_requests import read_requests
 from services.common.text.tokenizer_file import read_tokenizer
 
@@ -34,6 +35,19 @@ def check_text_files(files: Mapping[str, bytes]) -> None:
     except CorruptData as fault:
         line = " ".join(fault.message.split())
         raise CorruptData(f"{line}; {_REMEDY}", reason="TEXT_FILE_UNREADABLE") from None
+
+
+def check_generation_config(files: Mapping[str, bytes], config: Mapping[str, Any]) -> None:
+    """Reads how to generate as a gateway does.
+
+    Args:
+        files: Name to content; generation_config.json may be missing, and holds an object.
+        config: Of the model.
+
+    Raises:
+        CorruptData: It cannot be used; names file, field, value and what to write.
+    """
+    GenerationDefaults.read(json.loads(files.get(PATHS[Role.GENERATION_CONFIG], b"{}")), config)
 
 
 def _template_source(files: Mapping[str, bytes]) -> str | None:

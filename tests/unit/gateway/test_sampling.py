@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from services.common.completion import Sampling
-from services.common.errors import InvalidRequest
-from services.gateway.generation_defaults import GenerationDefaults
+from services.common.errors import CorruptData, InvalidRequest
+from services.common.text.generation_defaults import GenerationDefaults
 from services.gateway.sampling import SamplingAsked, Space, resolve
 
 SPACE = Space(prompt_tokens=10, context_tokens=192, vocab_size=512)
@@ -127,11 +127,37 @@ def test_an_artifact_that_samples_says_how() -> None:
 
 
 def test_an_ending_token_outside_the_vocabulary_cannot_come() -> None:
-    """It is left out, as it would make every request invalid."""
-    assert (3,) == GenerationDefaults.read({"eos_token_id": [3, 512]}, {"vocab_size": 512}).eos_token_ids
+    """Of config.json, where other models' defaults are left standing, it is left out."""
+    config = {"eos_token_id": [3, 512, -1], "vocab_size": 512}
+    assert (3,) == GenerationDefaults.read({}, config).eos_token_ids
 
 
-def test_an_artifact_out_of_range_is_refused() -> None:
-    """Its own parameters must be possible too."""
-    with pytest.raises(ValueError, match="out of range"):
-        GenerationDefaults.read({"do_sample": True, "temperature": 9.0}, {"vocab_size": 512})
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    ({"temperature": 9.0}, "temperature is 9.0; write a number from 0 to 2"),
+    ({"temperature": math.nan}, "temperature is NaN; write"),
+    ({"temperature": "hot"}, 'temperature is "hot"; write'),
+    ({"temperature": True}, "temperature is true; write"),
+    ({"top_k": -1}, "top_k is -1; write a whole number"),
+    ({"top_k": 1.5}, "top_k is 1.5; write"),
+    ({"top_p": 0}, "top_p is 0; write"),
+    ({"top_p": [1]}, r"top_p is \[1\]; write"),
+    ({"do_sample": "yes"}, 'do_sample is "yes"; write true or false'),
+    ({"eos_token_id": "x"}, 'eos_token_id is "x"; write a token id'),
+    ({"eos_token_id": [3, None]}, r"eos_token_id is \[3, null\]; write"),
+    ({"eos_token_id": 999999}, "eos_token_id is 999999; write a token id of this vocabulary, 0 to 511"),
+    ({"eos_token_id": [3, -1]}, r"eos_token_id is \[3, -1\]; write"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), UNUSABLE)
+def test_an_artifact_that_cannot_be_generated_with_is_refused(content: dict[str, Any], message: str) -> None:
+    """Whether it samples or not; the message names file, field, value and what to write."""
+    with pytest.raises(CorruptData, match=rf"^generation_config\.json: {message}.*, or leave the field out"):
+        GenerationDefaults.read(content, {"vocab_size": 512})
+
+
+def test_fields_that_are_null_or_at_their_bounds_are_fine() -> None:
+    """Null says nothing, and whole numbers are numbers."""
+    content = {"do_sample": True, "temperature": 2, "top_k": None, "top_p": 1, "eos_token_id": [0, 511]}
+    expected = GenerationDefaults(temperature=2.0, top_k=0, top_p=1.0, eos_token_ids=(0, 511))
+    assert expected == GenerationDefaults.read(content, {"vocab_size": 512})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -82,6 +83,12 @@ def tensor(begin: int, end: int, shape: list[Any], dtype: str = "F32") -> dict[s
 
 
 NORM = "model.norm.weight"
+
+
+def generate_with(**fields: Any) -> Callable[[Path], object]:
+    return lambda source: (source / "generation_config.json").write_text(json.dumps(fields))
+
+
 REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
     "v2 artifact": (rename_weights("model.halogen"), InvalidRequest, "whole artifact directory"),
     "gguf": (rename_weights("model-q4.gguf"), InvalidRequest, "not a GGUF file"),
@@ -104,6 +111,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
     "embedding missing": (change_tensors(lambda t: t.pop("model.embed_tokens.weight")), InvalidRequest, "embed_tokens"),
     "dtypes mixed": (change_tensors(lambda t: t.update({NORM: np.full(64, 1 / 3, np.float32)})), Unsupported, NORM),
     "generation config no JSON": (lambda s: (s / "generation_config.json").write_text("{"), CorruptData, "not JSON"),
+    "temperature no number": (generate_with(temperature="hot"), CorruptData, r"generation_config\.json: temperature is .hot."),
+    "temperature NaN": (generate_with(temperature=math.nan), CorruptData, r"generation_config\.json: temperature is NaN"),
+    "ending token unknown": (generate_with(eos_token_id=999999), CorruptData, r"generation_config\.json: eos_token_id is 999999"),
     "config says twice": (lambda s: say_twice(s / "config.json", "hidden_size"), CorruptData, "'hidden_size' is there twice"),
     "int8": (store_as("I8"), Unsupported, "tensor a is I8"),
     "float64": (store_as("F64"), Unsupported, "tensor a is F64"),
@@ -118,7 +128,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], type[HalogenError], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_answer_wrongly_is_refused(tmp_path: Path, case: str) -> None:
-    """The message names the file, field or tensor and says what to do, and nothing is written."""
+    """The message names the file, field or tensor and says what to do, and nothing is written.
+
+    Fault injection: turns red when `Checkpoint.open` does not look at how to generate.
+    """
     damage, kind, expected = REFUSED[case]
     source = write_tiny_checkpoint(tmp_path / "source")
     damage(source)
