@@ -14,7 +14,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
 from services.common.errors import CorruptData
-from services.common.text.template_meter import TooCostly, metered
+from services.common.text.template_meter import TooCostly, check_chars, check_modest, metered
 from services.common.text.template_sandbox import TemplateSandbox
 
 _WHERE: Final = "the chat template (chat_template.jinja, or else chat_template in tokenizer_config.json)"
@@ -105,9 +105,15 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Plain JSON: jinja2's own filter escapes for HTML."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    pieces, size = [], 0
+    for piece in encoder.iterencode(value):  # where it indents, much can come of little
+        size += len(piece)
+        check_chars(size)
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _raise(message: str) -> NoReturn:
@@ -115,4 +121,5 @@ def _raise(message: str) -> NoReturn:
 
 
 def _now(pattern: str) -> str:
+    check_modest((pattern,))
     return dt.datetime.now(dt.UTC).astimezone().strftime(pattern)

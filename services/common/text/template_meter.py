@@ -14,8 +14,10 @@ from jinja2.utils import Namespace
 MAX_STEPS: Final = (
     1_000_000  # of one layout: turns of loops, calls, filters, and characters or items of values
 )
-CHARS_PER_STEP: Final = 512
+CHARS_PER_STEP: Final = 256
+_ITEMS_PER_STEP: Final = 16
 _MAX_CHARS: Final = 16 << 20  # of one value, or its items
+_MAX_COMPARISONS: Final = 1 << 28
 _MAX_BITS: Final = 4096  # of a whole number
 _MAX_NUMBER: Final = 1000  # to indent or round by
 _MAX_SEPARATOR: Final = 256  # characters
@@ -58,10 +60,11 @@ def spend(steps: int) -> None:
 
 def weigh(value: Any) -> Any:
     """Spends for the value as it stands, and gives it back."""
-    if isinstance(value, str | bytes | list | tuple | dict):
-        if len(value) > _MAX_CHARS:
-            raise TooCostly(f"it makes a value of more than {_MAX_CHARS} characters or items")
-        spend(1 + (len(value) // CHARS_PER_STEP))
+    if isinstance(value, int):
+        _check_bits(value.bit_length())
+    elif isinstance(value, str | bytes | list | tuple | dict):
+        check_chars(len(value))
+        spend(1 + len(value) // (CHARS_PER_STEP if isinstance(value, str | bytes) else _ITEMS_PER_STEP))
     return value
 
 
@@ -84,6 +87,8 @@ def weigh_all(value: Any) -> Any:
 
 def check_operands(operator: str, left: Any, right: Any) -> None:
     """Before the operator works: powers, products, repetitions and formats stay small."""
+    weigh(left)
+    weigh(right)
     if operator == "**" and isinstance(left, int) and isinstance(right, int):
         _check_bits(left.bit_length() * max(right, 0))
     elif operator == "*":
@@ -97,7 +102,7 @@ def _check_product(left: Any, right: Any) -> None:
         _check_bits(left.bit_length() + right.bit_length())
     for sequence, count in ((left, right), (right, left)):
         if isinstance(count, int) and hasattr(sequence, "__len__"):
-            _check_chars(len(sequence) * count)
+            check_chars(len(sequence) * count)
 
 
 def check_format(pattern: Any, sign: str, arguments: Any) -> None:
@@ -107,13 +112,24 @@ def check_format(pattern: Any, sign: str, arguments: Any) -> None:
         raise TooCostly("it formats to a width of thousands, or to one that is computed")
     before = _METER.get().left
     weigh_all(arguments)
-    _check_chars(text.count(sign) * (before - _METER.get().left) * CHARS_PER_STEP)
+    check_chars(text.count(sign) * (_MAX_NUMBER + (before - _METER.get().left) * CHARS_PER_STEP))
 
 
 def check_replacement(text: Any, old: Any = None, new: Any = None) -> None:
     """Before a text's parts are replaced."""
     if all(isinstance(each, str | bytes) for each in (text, old, new)):
-        _check_chars((len(text) // max(len(old), 1) + 1) * len(new))
+        check_chars((len(text) // max(len(old), 1) + 1) * len(new))
+
+
+def check_search(text: Any, sought: Any = None) -> None:
+    """Before a search that may compare every character of both."""
+    if isinstance(sought, str | bytes) and len(text) * len(sought) > _MAX_COMPARISONS:
+        raise TooCostly("it searches a long text for another")
+
+
+def check_indentation(text: Any, width: Any = 4) -> None:
+    """Before every line of a text is indented."""
+    check_chars(str(text).count("\n") * (len(width) if isinstance(width, str) else int(width)))
 
 
 def check_modest(arguments: Iterable[Any]) -> None:
@@ -132,6 +148,7 @@ def _check_bits(bits: int) -> None:
         raise TooCostly(f"it computes a number of more than {_MAX_BITS} bits")
 
 
-def _check_chars(count: int) -> None:
+def check_chars(count: int) -> None:
+    """Before a value of so many characters or items is made."""
     if count > _MAX_CHARS:
         raise TooCostly(f"it makes a value of more than {_MAX_CHARS} characters or items")

@@ -16,9 +16,11 @@ from services.common.text.template_meter import (
     CHARS_PER_STEP,
     TooCostly,
     check_format,
+    check_indentation,
     check_modest,
     check_operands,
     check_replacement,
+    check_search,
     spend,
     weigh,
     weigh_all,
@@ -28,13 +30,16 @@ from services.common.text.template_meter import (
 _NO_FILTERS: Final = frozenset(
     {"batch", "center", "filesizeformat", "pprint", "slice", "striptags", "urlize", "wordwrap", "xmlattr"}
 )
-_NO_METHODS: Final = frozenset({"center", "expandtabs", "ljust", "rjust", "to_bytes", "translate", "zfill"})
+_NO_METHODS: Final = frozenset(
+    {"center", "encode", "expandtabs", "ljust", "rjust", "to_bytes", "translate", "zfill"}
+)
 # Filters that look at a list or an object from outside; the others go through all that is in it.
 _OUTER: Final = frozenset(
     {"attr", "count", "d", "default", "first", "items", "last", "length", "list", "random", "reverse"}
 )
 _LAZY: Final = frozenset({"map", "reject", "rejectattr", "select", "selectattr"})
 _MODEST: Final = frozenset({"indent", "join", "round", "tojson"})
+_SEARCHES: Final = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip", "trim"})
 _CALL_STEPS: Final = 4  # a call takes as long as some turns of a loop
 _COMPARISONS: Final = (
     *(
@@ -113,7 +118,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     """
 
     code_generator_class = _MeteredCode
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "**", "%"})
     weigh = staticmethod(weigh)
     weigh_all = staticmethod(weigh_all)
 
@@ -152,7 +157,9 @@ def _check_method(called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     weigh_all((owner, *args))
     if name in _NO_METHODS:
         raise TooCostly(f"it calls {name}, which no chat template needs")
-    if name == "replace":
+    if name in _SEARCHES and not isinstance(owner, int):
+        check_search(owner, *[*args, *kwargs.values()][:1])
+    elif name == "replace":
         check_replacement(owner, *args[:2])
     elif name == "join":
         check_modest((owner,))
@@ -182,8 +189,13 @@ def _check_filter(name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
     weigh_all(args)
     if name in _MODEST:
         check_modest((*args[1:], *kwargs.values()))
+    if name == "indent":
+        check_indentation(args[0], kwargs.get("width", *args[1:2] or [4]))
+    elif name == "trim":
+        check_search(str(args[0]), kwargs.get("chars", *args[1:2] or [None]))
     elif name == "replace":
-        check_replacement(*args[:3])
+        old, new = (kwargs.get(key, *args[i : i + 1] or [""]) for i, key in ((1, "old"), (2, "new")))
+        check_replacement(str(args[0]), str(old), str(new))
     elif name == "format":
         check_format(str(args[0]), "%", (args[1:], kwargs))
 
