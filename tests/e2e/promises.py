@@ -128,7 +128,6 @@ PROMISES = {
         "test_the_page_quotes_the_invariants",
     ],
     "5.4 publishes end in order": [
-        "test_publishes_end_in_order_in_every_schedule",
         "test_publishes_one_after_another_are_applied_in_order",
         "test_two_hundred_publishes_under_load",
         "test_the_next_publish_of_a_cohort_ends_the_one_before",
