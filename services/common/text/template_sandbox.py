@@ -41,8 +41,9 @@ _LAZY: Final = frozenset({"map", "reject", "rejectattr", "select", "selectattr"}
 _MODEST: Final = frozenset({"indent", "join", "round", "tojson"})
 _SEARCHES: Final = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip", "trim"})
 _CALL_STEPS: Final = 4  # a call takes as long as some turns of a loop
-_COMPARISONS: Final = (
-    *(
+# Tests that look at all of a value.
+_COMPARISONS: Final = frozenset(
+    {
         "in",
         "eq",
         "==",
@@ -59,7 +60,8 @@ _COMPARISONS: Final = (
         "greaterthan",
         "ge",
         ">=",
-    ),
+    }
+    | {"lower", "upper"}
 )
 _PASSED: Final = (Context, EvalContext, Environment)  # what jinja2 itself hands to filters
 
@@ -143,7 +145,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return weigh(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:
-        spend(_CALL_STEPS)
+        spend(_CALL_STEPS + len(args) + len(kwargs))
+        for each in args:
+            weigh(each)
         args = _settled(args) if getattr(called, "__name__", "") == "join" else args
         _check_method(getattr(called, "__wrapped__", called), args, kwargs)
         return weigh(super().call(context, called, *args, **kwargs))
@@ -152,6 +156,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 def _check_method(called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """What is called, if it is a method of a text or a number."""
     owner, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
+    if isinstance(owner, list | tuple | range | dict):
+        (weigh_all if name in ("count", "index") else weigh)(owner)
     if not isinstance(owner, str | bytes | int):
         return
     weigh_all((owner, *args))
