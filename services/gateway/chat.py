@@ -31,7 +31,7 @@ class ChatTemplate:
 
     It belongs to the artifact and is trusted with nothing: it runs in jinja2's immutable sandbox, and every turn of
     a loop, call, operator and value spends of a fixed number of steps, so that it ends within seconds and a bounded
-    memory. A layout near that bound keeps its thread, for a short conversation the event loop, so long.
+    memory. A layout near that bound keeps its thread so long.
 
     Args:
         source: The template.

@@ -17,7 +17,7 @@ from services.common.text.chat_template import template_source
 from services.common.text.generation_defaults import GenerationDefaults
 from services.gateway.chat import ChatTemplate, special_tokens
 from services.gateway.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
-from services.gateway.tokenizer import LONG_TEXT, TextTokenizer
+from services.gateway.tokenizer import TextTokenizer
 
 REQUIRED_FILES: Final = ("config.json", "tokenizer.json")
 OPTIONAL_FILES: Final = (
@@ -85,10 +85,7 @@ class TextModel:
             raise InvalidRequest(
                 "the model has no chat template; use Generate", reason="CHAT_TEMPLATE_MISSING"
             )
-        if prompt.size_bytes < LONG_TEXT:
-            text = self._template.render(prompt.messages)
-        else:
-            text = await asyncio.to_thread(self._template.render, prompt.messages)
+        text = await asyncio.to_thread(self._template.render, prompt.messages)
         return await self.tokenizer.encode(text, add_special_tokens=False)
 
 
