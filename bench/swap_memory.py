@@ -17,8 +17,8 @@ _Z_95: Final = 1.96  # two-sided, of the normal distribution
 class Memory(NamedTuple):
     """One look: bytes by process, and of the loader's files.
 
-    Processes pay for pages in equal parts where they share them (Pss). The weights' file counts in full, and once more
-    where it is mapped: the same in every state that looks are compared of.
+    Processes pay for pages in equal parts where they share them (Pss). What lies in shared memory is the weights' alone,
+    and counts once, in full, mapped or not.
     """
 
     by_name: Mapping[str, int]
@@ -47,8 +47,9 @@ class Memory(NamedTuple):
 
 
 def _pss_bytes(pid: int) -> int:
+    """Without shared memory."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(kib) << 10 for kib in re.findall(r"^Pss: +(\d+) kB", text, re.MULTILINE))
+    return sum(int(kib) << 10 for kib in re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", text, re.MULTILINE))
 
 
 class Slope(NamedTuple):
