@@ -29,9 +29,9 @@ class Message(NamedTuple):
 class ChatTemplate:
     """A compiled chat template.
 
-    It belongs to the artifact and is trusted with nothing: it runs in jinja2's immutable sandbox, and every turn of
-    a loop, call, operator and value spends of a fixed number of steps, so that it ends within seconds and a bounded
-    memory. A layout near that bound keeps its thread so long.
+    It belongs to the artifact and is not trusted: it runs in jinja2's immutable sandbox, and every turn of a loop,
+    call, operator and value spends of a fixed number of steps, so that it ends within seconds. A layout near that
+    bound keeps its thread so long; what is counted is a list of all that is known to cost, not a wall.
 
     Args:
         source: The template.
