@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import contextvars
+import re
 import socket
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -92,6 +93,20 @@ class ProcessConfig(BaseSettings):
         SLOW_READER_S, gt=0, description="seconds after which a stream is ended of which nothing is read"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    log_filter: str = Field(
+        "",
+        description="regular expression; events below a warning are logged only where it is found in their component "
+        "(checkpoint, state_machine, memory_pool) or name",
+    )
+
+    @field_validator("log_filter")
+    @classmethod
+    def _check_filter(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as fault:
+            raise ValueError(f"is no regular expression: {fault}") from None
+        return value
 
     @property
     def process_id(self) -> ProcessId:

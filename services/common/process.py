@@ -75,7 +75,7 @@ def launch(config_type: type[C], serve: Serve[C]) -> None:
     finishes what runs and returns.
     """
     config = config_type.load(sys.argv[1:])
-    configure_logs(config.role, config.log_level)
+    configure_logs(config.role, config.log_level, config.log_filter)
     log.info("configuration", **config.as_event())
     if slips := config.misspelt(os.environ):
         log.warning("variables_misspelt", do_you_mean=slips)

@@ -16,7 +16,7 @@ from services.common.registry import keys
 from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.engine.generation import Generation
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="state_machine")
 
 
 class Pair(NamedTuple):
@@ -36,6 +36,27 @@ class Named(NamedTuple):
     artifact_id: ArtifactId | None
     has_failed: bool = False
     timeout_ms: int | None = None
+
+
+class Asked(NamedTuple):
+    """The latest publish that names an artifact.
+
+    Attributes:
+        revision: Its revision of the pair's model.
+        pair: What it is for.
+        served: What gateways route the pair to, as far as is known here.
+        trace_parent: The publish's trace; empty where none is known.
+    """
+
+    revision: Revision
+    pair: Pair
+    served: ArtifactId | None
+    trace_parent: str
+
+    @property
+    def as_event(self) -> dict[str, str | int]:
+        """As logs have it."""
+        return {"seq": self.revision, "model": self.pair.model, "cohort": self.pair.cohort}
 
 
 class ServedPairs(NamedTuple):
@@ -101,13 +122,17 @@ class Assignments:
         """Those that have named the artifact, for as long as it is here."""
         return [pair for pair, revisions in self._revisions.items() if artifact_id in revisions]
 
+    def asked(self, artifact_id: ArtifactId) -> Asked:
+        """Who asks for the artifact; if several do, the latest."""
+        named = ((r[artifact_id], pair) for pair, r in self._revisions.items() if artifact_id in r)
+        revision, pair = max(named)
+        served = self._serving.get(pair)
+        trace_parent = self._trace_parents.get(artifact_id, "")
+        return Asked(revision, pair, served.artifact_id if served else None, trace_parent)
+
     def is_served(self, artifact_id: ArtifactId) -> bool:
         """Whether gateways route to it."""
         return any(named.artifact_id == artifact_id for named in self._serving.values())
-
-    def trace_parent(self, artifact_id: ArtifactId) -> str:
-        """The trace of the publish that a target with this artifact comes from; empty where none is known."""
-        return self._trace_parents.get(artifact_id, "")
 
     @property
     def desired(self) -> dict[Pair, Revision]:

@@ -12,7 +12,7 @@ from services.engine.generation import Generation
 
 _MOST_WAITING: Final = 64
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="memory_pool")
 
 
 class Disposal:

@@ -14,7 +14,7 @@ from services.common.registry.publish_records import Failure
 from services.common.registry.records import GenerationState as State
 from services.engine.lender import LoadedModel
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="state_machine")
 
 _ENDS: Final = {State.FAILED, State.SUPERSEDED}
 _MOVES: Final = {

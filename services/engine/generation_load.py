@@ -25,7 +25,7 @@ from services.engine.lender import LoadedModel
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.warm_up import warm_up
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="checkpoint")
 
 
 class Loader(Protocol):
@@ -87,7 +87,9 @@ class GenerationLoad:
 
     async def _try(self, generation: Generation) -> bool:
         """Whether it has come to its end."""
-        log.info("checkpoint_start", artifact_id=generation.artifact_id)
+        artifact_id = generation.artifact_id
+        told = self._generations.asked(artifact_id).as_event
+        log.info("checkpoint_start", **told, hash=artifact_id, artifact_id=artifact_id)
         try:
             with self._trace(generation, "load"):
                 await self._make_ready(generation)
@@ -125,17 +127,19 @@ class GenerationLoad:
         install(await run_stoppable(verified.build, install))
 
     def _swap(self, generation: Generation) -> None:
+        asked = self._generations.asked(generation.artifact_id)
+        told = {**asked.as_event, "old": asked.served or "", "new": generation.artifact_id}
         try:
             with self._trace(generation, "swap"):
                 if self._activate(generation):
-                    log.info("atomic_swap_commit", artifact_id=generation.artifact_id)
+                    log.info("atomic_swap_commit", component="state_machine", **told)
         except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
             _log(generation, failure)
             self._generations.not_activated(generation, failure)
 
     def _trace(self, generation: Generation, name: str) -> AbstractContextManager[object]:
         """A span below the publish that asked for it."""
-        parent = going_on_from(self._generations.trace_parent(generation.artifact_id))
+        parent = going_on_from(self._generations.asked(generation.artifact_id).trace_parent)
         return span(name, {ARTIFACT_ID: generation.artifact_id}, parent=parent)
 
 

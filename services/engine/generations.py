@@ -16,7 +16,7 @@ from services.common.ids import ArtifactId, Revision
 from services.common.registry.publish_records import Stage
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
-from services.engine.assignments import Assignments, Pair
+from services.engine.assignments import Asked, Assignments, Pair
 from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
 from services.engine.held_generation import HeldGeneration
@@ -196,9 +196,9 @@ class Generations:
         models = ((artifact_id, held.generation.model) for artifact_id, held in self._held.items())
         return {artifact_id: model.weights_bytes for artifact_id, model in models if model}
 
-    def trace_parent(self, artifact_id: ArtifactId) -> str:
-        """The trace of the publish that asks for the artifact; empty where none is known."""
-        return self._assignments.trace_parent(artifact_id)
+    def asked(self, artifact_id: ArtifactId) -> Asked:
+        """Who asks for an artifact that is held; if several do, the latest."""
+        return self._assignments.asked(artifact_id)
 
     @property
     def _by_artifact(self) -> dict[ArtifactId, Generation]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 import torch
 
 from services.common.checkpoint.architecture import Architecture
@@ -20,6 +19,7 @@ from services.common.checkpoint.manifest import Manifest
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
+from services.common.telemetry.prealloc import tell_prealloc
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
 from services.engine.mapping import map_file, populate
@@ -28,8 +28,6 @@ from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
-
-log = structlog.get_logger()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +154,7 @@ class VerifiedWeights:
         loading, header = self._loading, self._header
         need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(header, loading.dtype))
         need.check(loading.guard, loading.shared)
+        tell_prealloc(self._resident.numel(), what="weights", artifact_id=self._artifact_id)
         populate(self._resident, stop)
         weights = bind(self._mapped, header, self._architecture, loading.dtype, stop)
         limit = min(loading.max_model_len or math.inf, self._architecture.max_position_embeddings)

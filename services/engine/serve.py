@@ -37,6 +37,7 @@ from services.common.registry.view import View
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.server import RpcServer
+from services.common.telemetry.prealloc import tell_prealloc
 from services.common.ticket import TicketSigner
 from services.engine.arena import Arena
 from services.engine.assignments import Assignments, ServedPairs
@@ -65,7 +66,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
     """Serves until `stop` is asked for, and finishes what runs."""
     torch.set_num_threads(config.threads)
     kernels = choose_kernels(config.kernels, config.threads)
-    log.info("memory_prealloc", kv_arena_bytes=config.kv_arena_bytes)
+    tell_prealloc(config.kv_arena_bytes, what="keys and values")
     arena = Arena(config.kv_arena_bytes)
     engine = Engine(
         arena,

@@ -33,7 +33,7 @@ Progress = Callable[[int], None]
 
 IN_PLACE: Final = "file, the store's own"
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="checkpoint")
 
 
 class Loads:

@@ -11,12 +11,13 @@ import structlog
 from services.common.errors import Overloaded
 from services.common.memory_guard import MemoryGuard, guarded
 from services.common.stoppable import run_stoppable
+from services.common.telemetry.prealloc import tell_prealloc
 from services.loader.place import Place, PlaceKind
 from services.loader.places import HUGE_PAGE_REMEDIES
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared, Residents
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="memory_pool")
 
 
 class Room:
@@ -106,10 +107,9 @@ class Room:
         reservation = await run_stoppable(
             lambda _stop: Reservation.take(place, name, size_bytes), Reservation.discard
         )
-        log.info(
-            "memory_prealloc",
+        tell_prealloc(
+            size_bytes,
             place=place.kind,
-            size_bytes=size_bytes,
             huge_pages=reservation.huge_pages,
             seconds=round(time.monotonic() - started, 3),
         )

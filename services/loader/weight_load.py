@@ -18,7 +18,7 @@ from services.loader.reservation import Reservation
 from services.loader.sink import Sink
 from services.loader.weight_file import ReadMode
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="checkpoint")
 
 
 class WeightLoad(NamedTuple):

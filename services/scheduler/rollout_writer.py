@@ -12,6 +12,7 @@ import structlog
 from services.common.backoff import Backoff
 from services.common.errors import HalogenError
 from services.common.pulse import Pulse
+from services.common.registry import keys
 from services.common.registry.records import EngineRecord, GatewayRecord, Serving, Target
 from services.common.registry.store import Store
 from services.common.registry.view import View
@@ -21,7 +22,7 @@ from services.scheduler.patience import Patience
 from services.scheduler.rollout import Commit, Fail, Step, steps_due
 from services.scheduler.rollout_transaction import Concerned, Standing, Transaction, transaction
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="state_machine")
 
 
 class Views(NamedTuple):
@@ -134,7 +135,9 @@ class RolloutWriter:
                 return
             log.info("publish_applied", key=step.key, revision=revision, waiting_for=step.waiting_for)
             if new != old:
-                log.info("atomic_swap_commit", key=step.key, revision=revision, artifact_id=new, old=old)
+                model, cohort = keys.split_cohort_key(step.key)
+                told = {"key": step.key, "model": model, "cohort": cohort, "seq": revision}
+                log.info("atomic_swap_commit", **told, old=old, new=new)
 
     async def _fail(self, step: Fail, due: Transaction) -> None:
         if await self._store.commit(due.conditions, due.writes):

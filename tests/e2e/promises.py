@@ -138,6 +138,10 @@ PROMISES = {
         "test_with_one_that_must_be_ready",
         "test_what_was_switched_to_is_left_again",
     ],
+    "5 events that operators know; a log can be filtered": [
+        "test_operators_find_the_events",
+        "test_component_and_name_decide",
+    ],
     "5 rollback, abort, history": ["test_rollbacks", "test_history", "test_rolling_back"],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 
 import structlog
 from opentelemetry import trace
 from structlog.typing import EventDict, WrappedLogger
 
+from services.common.telemetry.log_filter import LogFilter
+
 LEVELS = logging.getLevelNamesMapping()
 
 
-def configure_logs(role: str, level: str) -> None:
+def configure_logs(role: str, level: str, log_filter: str = "") -> None:
     """Sends structlog's events, and the standard library's warnings, to standard error as JSON lines.
 
     Args:
         role: The process's name in every event ("gateway", ...).
         level: "debug", "info", "warning" or "error".
+        log_filter: A regular expression: below a warning, only events whose component or name it is found in are logged.
     """
     structlog.configure(
         processors=[
+            LogFilter(re.compile(log_filter)),
             structlog.contextvars.merge_contextvars,
             add_trace,
             structlog.processors.add_log_level,

@@ -16,7 +16,7 @@ from services.common.metrics import version
 from services.engine.host import DEVICE_CLASS
 from services.engine.model.llama_weights import LlamaWeights
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="checkpoint")
 
 
 def build_of(kernels: str, dtype: torch.dtype) -> Build:
