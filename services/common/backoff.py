@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 
 class Backoff:
-    """Pauses that double from `first_s` to `most_s`, each shortened by up to half so that callers spread out."""
+    """Pauses that double from `first_s` to `most_s`, each shortened by up to half so that callers spread out.
 
-    def __init__(self, first_s: float = 0.05, most_s: float = 2.0) -> None:
+    Args:
+        first_s: The first one, before it is shortened.
+        most_s: The longest.
+        uniform: Chooses between two numbers.
+    """
+
+    def __init__(
+        self,
+        first_s: float = 0.05,
+        most_s: float = 2.0,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
         self._first_s = first_s
         self._most_s = most_s
         self._next_s = first_s
+        self._uniform = uniform
 
     def reset(self) -> None:
         """Starts over, after a success."""
@@ -20,7 +33,7 @@ class Backoff:
 
     def next_s(self) -> float:
         """The length of the next pause in seconds; never over `most_s`."""
-        pause_s = self._next_s * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
+        pause_s = self._next_s * self._uniform(0.5, 1.0)  # spreads load, guards nothing
         self._next_s = min(2 * self._next_s, self._most_s)
         return pause_s
 

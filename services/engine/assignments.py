@@ -100,6 +100,8 @@ class Assignments:
             has_failed, timeout_ms = target.failure is not None, target.strategy.timeout_ms
             named = Named(target.revision, target.artifact_id, has_failed, timeout_ms)
             self._note(self._targets, key, named)
+            if target.served:  # by the commit before, which may yet be unheard of
+                self._note(self._serving, key, Named(target.served.revision, target.served.artifact_id))
         for key, record in serving.items():
             self._note(self._serving, key, Named(record.revision, record.artifact_id))
         self._trace_parents = {

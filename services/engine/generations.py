@@ -7,10 +7,10 @@ users are read together; nothing that loads, computes or unmaps runs under it.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from services.common.backoff import Backoff
 from services.common.errors import PreconditionFailed
 from services.common.ids import ArtifactId, Revision
 from services.common.registry.publish_records import Stage
@@ -18,13 +18,11 @@ from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
 from services.engine.assignments import Asked, Assignments, Pair
 from services.engine.generation import Generation
-from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
-from services.engine.held_generation import HeldGeneration
+from services.engine.generation_action import Action
 from services.engine.lender import Lender, LoadedModel
-from services.engine.load_failure import WAITING_FOR_DRAIN, failure_of, may_pass, timeout_of
+from services.engine.load_failure import failure_of, is_of_content, may_pass
 from services.engine.occupancy import ResidentGeneration
-
-MOST_RESIDENT: Final = 2  # of a model@cohort: the one that serves, and the next or the last
+from services.engine.succession import Succession, retries
 
 
 class Borrowed(NamedTuple):
@@ -39,24 +37,38 @@ class Generations:
 
     A new one is loaded beside the old one. The old one drains once nothing names it and gateways have gone on, or its
     successor is active here; it is retired when tickets granted for it have expired and its last request has ended. At
-    most two of a model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain.
+    most two of a model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain. `Succession` has the
+    rows.
 
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
         timeout_s: How long a candidate may take from ALLOCATING to ACTIVE, the wait for a drain included, unless its
             publish says so.
+        retries: Makes the pauses before tries of what is served and has failed here.
 
     Attributes:
         on_change: Called after every change that others are told of, or that may make something due; set by the owner.
     """
 
-    def __init__(self, assignments: Assignments, *, ticket_ttl_s: float, timeout_s: float) -> None:
+    def __init__(
+        self,
+        assignments: Assignments,
+        *,
+        ticket_ttl_s: float,
+        timeout_s: float,
+        retries: Callable[[], Backoff] = retries,
+    ) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._assignments = assignments
-        self._ticket_ttl_s = ticket_ttl_s
-        self._timeout_s = timeout_s
-        self._held: dict[ArtifactId, HeldGeneration] = {}
+        self._succession = Succession(
+            assignments,
+            ticket_ttl_s=ticket_ttl_s,
+            timeout_s=timeout_s,
+            retries=retries,
+            changed=self._tell,
+        )
+        self._held = self._succession.held
         self._held_back = ""
 
     def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
@@ -69,18 +81,12 @@ class Generations:
         Args:
             now_s: Monotonic seconds.
         """
-        wanted = self._assignments.wanted()
-        due: list[Action] = []
-        for held in tuple(self._held.values()):
-            due += self._settle(held, now_s, is_wanted=held.generation.artifact_id in wanted)
-        due += [self._start(artifact_id) for artifact_id in sorted(wanted - self._held.keys())]
-        return due
+        return self._succession.decide(now_s)
 
     @property
     def next_due_s(self) -> float | None:
         """When something becomes due by itself, on the clock of `decide`."""
-        times = (self._due_s(held) for held in self._held.values())
-        return min((time_s for time_s in times if time_s is not None), default=None)
+        return self._succession.next_due_s
 
     def reached(self, generation: Generation, state: State) -> None:
         """Its load has got so far; one that was called off meanwhile stays so."""
@@ -101,6 +107,7 @@ class Generations:
         is_served = self._assignments.is_served(generation.artifact_id)
         failure = failure_of(error, generation.state)
         if not may_pass(error, tries=held.tries, is_served=is_served):
+            held.may_recover = not is_of_content(error)
             generation.advance(State.FAILED, failure)
             return True
         if generation.state in {State.VERIFYING, State.ALLOCATING}:
@@ -113,6 +120,7 @@ class Generations:
         """It could not be taken into service, by a fault of ours."""
         if generation.state.is_loading:
             failure = failure_of(error, generation.state)
+            self._held[generation.artifact_id].may_recover = True
             generation.advance(State.FAILED, failure.model_copy(update={"stage": Stage.SWAP}))
 
     def activate(self, generation: Generation) -> bool:
@@ -161,7 +169,7 @@ class Generations:
     @property
     def records(self) -> tuple[GenerationRecord, ...]:
         """What this engine holds or fails to hold, as others are told."""
-        records = self._assignments.records(self._by_artifact)
+        records = self._assignments.records(self._succession.generations)
         if not self._held_back:
             return records
         return tuple(
@@ -200,88 +208,8 @@ class Generations:
         """Who asks for an artifact that is held; if several do, the latest."""
         return self._assignments.asked(artifact_id)
 
-    @property
-    def _by_artifact(self) -> dict[ArtifactId, Generation]:
-        return {artifact_id: held.generation for artifact_id, held in self._held.items()}
-
-    def _start(self, artifact_id: ArtifactId) -> StartLoad:
-        generation = Generation(artifact_id, self.on_change)
-        self._held[artifact_id] = HeldGeneration(generation, self._assignments.revisions(artifact_id))
+    def _tell(self) -> None:
         self.on_change()
-        return StartLoad(generation)
-
-    def _settle(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
-        generation = held.generation
-        if generation.state.is_loading:
-            yield from self._bring_on(held, now_s, is_wanted=is_wanted)
-        elif generation.state is State.ACTIVE and not is_wanted:
-            self._drain_if_replaced(held, now_s)
-        elif generation.state is State.DRAINING and is_wanted:
-            generation.advance(State.ACTIVE)
-        elif generation.state is State.DRAINING and now_s >= held.drained_at_s and not generation.users:
-            generation.advance(State.RETIRED)
-        if generation.state.is_over and not held.is_loading and not generation.users:
-            yield from self._let_go(held, is_wanted=is_wanted)
-
-    def _bring_on(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
-        generation = held.generation
-        if generation.state is State.ALLOCATING and held.allocating_since_s is None:
-            held.allocating_since_s = now_s
-        deadline_s = self._due_s(held)
-        if not is_wanted:
-            generation.advance(State.SUPERSEDED)
-            yield CancelLoad(generation)
-        elif deadline_s is not None and now_s >= deadline_s:
-            timeout_s = self._timeout_of(held)
-            generation.advance(State.FAILED, timeout_of(generation.state, timeout_s, generation.error))
-            yield CancelLoad(generation)
-        elif generation.state is State.ALLOCATING and not held.is_resident:
-            yield from self._allocate(held)
-
-    def _allocate(self, held: HeldGeneration) -> Iterator[Action]:
-        if self._has_room(held):
-            held.is_resident = True
-            held.generation.explain("")
-            yield Proceed(held.generation)
-        elif held.generation.error != WAITING_FOR_DRAIN:
-            held.generation.explain(WAITING_FOR_DRAIN)
-
-    def _has_room(self, held: HeldGeneration) -> bool:
-        """Whether no model@cohort would have too many resident."""
-        others = [other.generation.artifact_id for other in self._held.values() if other.is_resident]
-        shared: Counter[Pair] = Counter()
-        for artifact_id in others:
-            shared.update(self._assignments.pairs(artifact_id))
-        pairs = self._assignments.pairs(held.generation.artifact_id)
-        return all(shared[pair] < MOST_RESIDENT for pair in pairs)
-
-    def _due_s(self, held: HeldGeneration) -> float | None:
-        """When something becomes due with it; what gateways route to is never late."""
-        if held.generation.state.is_loading and self._assignments.is_served(held.generation.artifact_id):
-            return None
-        return held.due_s(self._timeout_of(held))
-
-    def _timeout_of(self, held: HeldGeneration) -> float:
-        return self._assignments.timeout_s(held.generation.artifact_id, self._timeout_s)
-
-    def _drain_if_replaced(self, held: HeldGeneration, now_s: float) -> None:
-        if self._assignments.replaced(held.generation.artifact_id, self._by_artifact):
-            held.drained_at_s = now_s + self._ticket_ttl_s
-            held.generation.advance(State.DRAINING)
-
-    def _let_go(self, held: HeldGeneration, *, is_wanted: bool) -> Iterator[Action]:
-        """Of one that has ended: its model first; itself unless it shows why an artifact that is asked for is not here."""
-        generation = held.generation
-        held.is_resident = False
-        if generation.model is not None and not held.is_disposed:
-            held.is_disposed = True
-            yield Dispose(generation)
-        is_asked_anew = held.asked != self._assignments.revisions(generation.artifact_id)
-        if generation.state is not State.FAILED or not is_wanted or is_asked_anew:
-            del self._held[generation.artifact_id]
-            if not is_wanted:
-                self._assignments.forget(generation.artifact_id)
-            self.on_change()
 
     def _shown(self, state: State) -> State:
         """The state that others see: ACTIVE is none while nothing new is taken."""

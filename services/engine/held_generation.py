@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from services.common.backoff import Backoff
 from services.common.ids import Revision
 from services.common.registry.records import GenerationState as State
 from services.engine.generation import Generation
@@ -15,17 +16,26 @@ class HeldGeneration:
 
     generation: Generation
     asked: frozenset[Revision]  # for whom it is loaded
+    pauses: Backoff  # before it is loaded again, should gateways route to it and it fail
     is_loading: bool = True  # until its load has come to an end, whatever came of it
     tries: int = 0  # that have failed
     allocating_since_s: float | None = None  # for the first time
     is_resident: bool = False  # takes memory for its model, or may do so by now
     is_disposed: bool = False
     drained_at_s: float = 0.0
+    may_recover: bool = False  # it has FAILED, and not by what its artifact is
+    retry_at_s: float | None = None
 
     def due_s(self, timeout_s: float) -> float | None:
-        """When its drain may be over, or, as a candidate, it is late by `timeout_s`; None where time changes nothing."""
-        if self.generation.state is State.DRAINING and not self.generation.users:
+        """When its drain may be over, another try begins, or, as a candidate, it is late by `timeout_s`.
+
+        None where time changes nothing.
+        """
+        state = self.generation.state
+        if state is State.DRAINING and not self.generation.users:
             return self.drained_at_s
-        if not self.generation.state.is_loading or self.allocating_since_s is None:
+        if state is State.FAILED:
+            return self.retry_at_s
+        if not state.is_loading or self.allocating_since_s is None:
             return None
         return self.allocating_since_s + timeout_s

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from services.common.checkpoint.requirements import UNMET
-from services.common.errors import CorruptData, HalogenError, NotFound, Overloaded, Unavailable
+from services.common.errors import (
+    CorruptData,
+    HalogenError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    PreconditionFailed,
+    Unavailable,
+    Unsupported,
+)
 from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationState as State
 
@@ -17,12 +26,14 @@ WAITING_FOR_DRAIN: Final = (
 )
 
 _PASSING: Final = (Unavailable, Overloaded, NotFound)  # an artifact may reach the store after its target
+_OF_CONTENT: Final = (CorruptData, InvalidRequest, PreconditionFailed, Unsupported)
+_CHANGED_SINCE: Final = "IDENTITY_MISMATCH"  # the loader has to prepare it again
 _NO_MEMORY: Final = frozenset({"MEMORY_GUARD", "NO_ROOM_FOR_WEIGHTS"})
 _BY_REASON: Final[Mapping[str, Stage]] = {
     **dict.fromkeys(_NO_MEMORY, Stage.GUARD),
     "GRAPH_MISMATCH": Stage.GRAPH,
     UNMET: Stage.GRAPH,  # it is none that this engine can build
-    "IDENTITY_MISMATCH": Stage.DIGEST,
+    _CHANGED_SINCE: Stage.DIGEST,
 }
 _BY_STATE: Final[Mapping[State, Stage]] = {
     State.FETCHING: Stage.FETCH,
@@ -59,6 +70,13 @@ def may_pass(error: Exception, *, tries: int, is_served: bool) -> bool:
     if not isinstance(error, _PASSING):
         return False
     return is_served or (tries < CANDIDATE_TRIES and error.reason not in _NO_MEMORY)
+
+
+def is_of_content(error: Exception) -> bool:
+    """Whether it comes of what the artifact is, or of what this engine is, and so comes again with every try."""
+    if isinstance(error, HalogenError) and error.reason == _CHANGED_SINCE:
+        return False
+    return isinstance(error, _OF_CONTENT)
 
 
 def _stage(error: HalogenError, state: State) -> Stage:

@@ -9,7 +9,7 @@ from services.common.errors import Conflict, NotFound
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import IntentRecord, PublishState, Strategy
-from services.common.registry.records import AuditRecord, LastRevision, Serving, Target
+from services.common.registry.records import AuditRecord, LastRevision, Served, Serving, Target
 from services.common.registry.store import Delete, Entry, Put, Unchanged
 from services.gateway.publication_audit import outlived
 
@@ -37,12 +37,14 @@ class Seen(NamedTuple):
     Attributes:
         last: revisions/ of the model.
         target: targets/ of the cohort.
+        serving: serving/ of the cohort.
         audits: All of the model.
         intents: The same.
     """
 
     last: Entry | None
     target: Entry | None
+    serving: Entry | None = None
     audits: tuple[Entry, ...] = ()
     intents: tuple[Entry, ...] = ()
 
@@ -53,6 +55,15 @@ class Seen(NamedTuple):
     @property
     def artifact_id(self) -> ArtifactId | None:
         return self.named.artifact_id if self.named else None
+
+    @property
+    def served(self) -> Served | None:
+        """None, too, where the value is no such record."""
+        try:
+            serving = Serving.decode(self.serving.value) if self.serving else None
+        except ValueError:
+            return None
+        return Served(revision=serving.revision, artifact_id=serving.artifact_id) if serving else None
 
 
 class Transaction(NamedTuple):
@@ -135,7 +146,7 @@ def plan(
     )
     named: tuple[Put, ...] = (
         Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
-        Put(keys.target(order.model, order.cohort), _target(order, revision, trace_parent).encode()),
+        Put(keys.target(order.model, order.cohort), _target(order, seen, revision, trace_parent).encode()),
         Put(keys.intent(order.model, revision), _intent(order, seen.artifact_id, time).encode()),
         audit,
         *_withdrawal(order, revision),
@@ -157,10 +168,15 @@ def _conditions(
 ) -> tuple[Unchanged, ...]:
     must_stay = [each for each in (before and before.entry, artifact) if each]
     return (
-        Unchanged(keys.revision(order.model), seen.last.mod_revision if seen.last else 0),
-        Unchanged(keys.target(order.model, order.cohort), seen.target.mod_revision if seen.target else 0),
+        _unchanged(keys.revision(order.model), seen.last),
+        _unchanged(keys.target(order.model, order.cohort), seen.target),
+        _unchanged(keys.serving(order.model, order.cohort), seen.serving),
         *(Unchanged(entry.key, entry.mod_revision) for entry in must_stay),
     )
+
+
+def _unchanged(key: str, entry: Entry | None) -> Unchanged:
+    return Unchanged(key, entry.mod_revision if entry else 0)
 
 
 def _pending(model: ModelName, seen: Seen) -> Pending | None:
@@ -193,7 +209,7 @@ def _withdrawal(order: PublishOrder, revision: Revision) -> tuple[Put, ...]:
     return (Put(keys.serving(order.model, order.cohort), withdrawn.encode()),)
 
 
-def _target(order: PublishOrder, revision: Revision, trace_parent: str) -> Target:
+def _target(order: PublishOrder, seen: Seen, revision: Revision, trace_parent: str) -> Target:
     return Target(
         revision=revision,
         artifact_id=order.artifact_id,
@@ -201,6 +217,7 @@ def _target(order: PublishOrder, revision: Revision, trace_parent: str) -> Targe
         why=order.why,
         strategy=order.strategy,
         trace_parent=trace_parent,
+        served=seen.served,
     )
 
 

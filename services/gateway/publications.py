@@ -78,6 +78,7 @@ class Publications:
         seen = Seen(
             last=await self._store.get(keys.revision(order.model)),
             target=await self._store.get(keys.target(order.model, order.cohort)),
+            serving=await self._store.get(keys.serving(order.model, order.cohort)),
             audits=(await self._store.list(keys.audits(order.model))).entries,
             intents=(await self._store.list(keys.intents(order.model))).entries,
         )

@@ -112,7 +112,11 @@ PROMISES = {
     "5 generations: load beside, switch, drain, dispose": [
         *(f"r_{row}_" for row in ("a1", "a9", "a11", "a21", "a22", "a27", "c1", "c10")),
         *("s_c8_", "s_c9_", "test_the_last_caller_to_leave_calls_it_off", "test_a_third_generation"),
-        "test_a_revision_names_one_artifact",
+        *(
+            "test_a_revision_names_one_artifact",
+            "test_what_was_committed_stays",
+            "test_what_is_served_and_failed",
+        ),
     ],
     "5.3 a failure at any stage: old answers, ready, stage and reason": [
         *("r_a7_", "r_b9_", "r_e11_", "s_c10_", "r_a12_a_candidate", "test_a_disposal_that_fails"),

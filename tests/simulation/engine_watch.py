@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from services.common.ids import ArtifactId
+from services.common.ids import ArtifactId, Revision
+from services.common.registry import keys
 from services.common.registry.records import GenerationState as State
 from services.common.registry.records import Serving
 from services.engine.generation import Generation
-from services.engine.generations import MOST_RESIDENT
+from services.engine.succession import MOST_RESIDENT
 from tests.simulation.sim_engine import SimEngine
 from tests.simulation.swap_invariants import hold
 
@@ -19,10 +20,12 @@ class EngineWatch:
 
     Args:
         engine: Which.
+        served_at: What was served when the publish of a revision was accepted, as it is on record.
     """
 
-    def __init__(self, engine: SimEngine) -> None:
+    def __init__(self, engine: SimEngine, served_at: Mapping[Revision, Serving]) -> None:
         self._engine = engine
+        self._served_at = served_at
         self._heard: dict[str, Serving] = {}
         self._active: set[ArtifactId] = set()
 
@@ -43,7 +46,19 @@ class EngineWatch:
         served = {each.artifact_id for each in self._heard.values() if each.artifact_id}
         for artifact_id in served & self._active:
             hold("I6", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
+        for artifact_id in self._served() & self._active:
+            hold("I13", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
         self._active = {artifact_id for artifact_id, state in states.items() if state is State.ACTIVE}
+
+    def _served(self) -> set[ArtifactId]:
+        """What it can know to be served: by what it has heard of commits, and by the publishes that it has heard of."""
+        served = dict(self._heard)
+        for key, target in self._engine.targets.records.items():
+            name = keys.serving(*keys.split_cohort_key(key))
+            then = self._served_at.get(target.revision)
+            if then and (name not in served or then.revision > served[name].revision):
+                served[name] = then
+        return {each.artifact_id for each in served.values() if each.artifact_id}
 
     def _check_loads(self) -> None:
         loading = Counter(each.generation.artifact_id for each in self._engine.loads)

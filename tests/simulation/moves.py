@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from services.common.errors import CorruptData, Overloaded, PreconditionFailed, Unavailable
+from services.common.errors import CorruptData, PreconditionFailed, Unavailable
 from services.common.ids import Cohort
 from services.common.registry.publish_records import Strategy
 from services.gateway.publication_plan import PublishOrder
@@ -123,6 +123,12 @@ def _tear(world: World, picks: Picks) -> None:
     world.torn ^= {picks.of(ARTIFACTS)}
 
 
+def _fill(world: World, picks: Picks) -> None:
+    if world.live_engines:
+        engine = picks.of(world.live_engines)
+        engine.is_short = not engine.is_short
+
+
 def _dispose(world: World, picks: Picks) -> None:
     if ended := [each for each in world.live_engines if each.ended]:
         picks.of(ended).dispose()
@@ -232,11 +238,7 @@ def _repeat(world: World, picks: Picks) -> None:
 
 
 _COHORTS: Final = (Cohort.STABLE, Cohort.STABLE, *COHORTS)
-_FAULTS: Final = (
-    CorruptData("torn"),
-    Unavailable("away"),
-    Overloaded("no memory", reason="MEMORY_GUARD"),
-)
+_FAULTS: Final = (CorruptData("torn"), Unavailable("away"))
 KINDS: Final = {
     "publish": Kind(2, _publish),
     "unpublish": Kind(0.2, _unpublish),
@@ -250,6 +252,7 @@ KINDS: Final = {
     "load": Kind(20, _load),
     "fail": Kind(1.5, _fail),
     "tear": Kind(0.3, _tear),
+    "fill": Kind(0.3, _fill),
     "dispose": Kind(3, _dispose),
     "read": Kind(8, _read),
     "fail to read": Kind(0.5, _fail_to_read),

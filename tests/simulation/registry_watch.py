@@ -39,9 +39,13 @@ class RegistryWatch:
 
     Args:
         engines: Those that live.
+
+    Attributes:
+        served_at: What was served when the publish of a revision was accepted.
     """
 
     def __init__(self, engines: Callable[[], Iterable[SimEngine]]) -> None:
+        self.served_at: dict[Revision, Serving] = {}
         self._engines = engines
         self._said: dict[str, Record] = {}
         self._names: dict[Revision, ArtifactId | None] = {}
@@ -80,6 +84,9 @@ class RegistryWatch:
         before = self._said.get(key)
         named = self._names.setdefault(record.revision, record.artifact_id)
         hold("I1", named == record.artifact_id, record)
+        served = self._said.get(keys.serving(*keys.split_cohort_key(key)))
+        if isinstance(served, Serving):
+            self.served_at.setdefault(record.revision, served)
         if isinstance(before, Target):
             hold("I1", record.revision >= before.revision, (before, record))
             is_taken_back = record.revision == before.revision and before.failure and record != before

@@ -14,12 +14,15 @@ from tests.simulation.swap_invariants import hold
 from tests.simulation.world import World
 
 _MOST_ROUNDS: Final = 60
+_OF_CONTENT: Final = "CORRUPT_DATA"  # of a torn artifact
 
 
 def come_to_rest(world: World) -> None:
     """Everybody does what there is to do until nothing changes, also with time; no fault comes any more."""
     world.registry.is_away, world.registry.cut = False, ""
     world.restart()
+    for engine in world.live_engines:
+        engine.is_short = False
     for stream in world.streams:
         stream.end()
     world.streams.clear()
@@ -62,6 +65,10 @@ def _check_engine(engine: SimEngine, served: set[ArtifactId]) -> None:
     seen = (engine.id, states, served)
     hold("I12", states.keys() == active | failed, seen)
     hold("I12", failed <= served, seen)
+    passing = [
+        each for each in engine.generations.records if each.failure and each.failure.reason != _OF_CONTENT
+    ]
+    hold("I14", not passing, passing)
     hold("I12", active == served - failed or (failed and served <= active | failed), seen)
     hold("I12", sorted(active) == sorted(each.artifact_id for each in engine.models), seen)
     hold("I9", not engine.ended and not engine.loads, (engine.ended, engine.loads))

@@ -6,7 +6,8 @@ import random
 from collections.abc import Collection
 from typing import Final
 
-from services.common.errors import CorruptData, HalogenError
+from services.common.backoff import Backoff
+from services.common.errors import CorruptData, HalogenError, Overloaded
 from services.common.ids import ArtifactId, Cohort, InstanceId, ProcessId, Revision
 from services.common.registry import keys
 from services.common.registry.records import EngineRecord, Serving, Target
@@ -41,6 +42,7 @@ class SimEngine(SimProcess):
         ended: Generations whose models are to be let go.
         models: Those in memory.
         proceeding: Generations that may take memory since somebody last looked.
+        is_short: It has no memory for another model, for now.
         told_ready: What it has told that it has ACTIVE, for whom.
     """
 
@@ -59,11 +61,17 @@ class SimEngine(SimProcess):
         self.serving = Mirror(registry, keys.SERVING, Serving)
         self.mirrors = (self.targets, self.serving)
         self.assignments = Assignments(ServedPairs.parse(()))
-        self.generations = Generations(self.assignments, ticket_ttl_s=TICKET_TTL_S, timeout_s=LOAD_TIMEOUT_S)
+        self.generations = Generations(
+            self.assignments,
+            ticket_ttl_s=TICKET_TTL_S,
+            timeout_s=LOAD_TIMEOUT_S,
+            retries=lambda: Backoff(1.0, 8.0, chance.uniform),
+        )
         self.loads: list[SimLoad] = []
         self.ended: list[Generation] = []
         self.models: list[SimModel] = []
         self.proceeding: list[Generation] = []
+        self.is_short = False
         self.told_ready: set[tuple[ProcessId, Cohort, Revision, ArtifactId]] = set()
         self._torn = torn
         self._chance = chance
@@ -83,6 +91,8 @@ class SimEngine(SimProcess):
         """One step of a load."""
         if load.generation.artifact_id in self._torn:
             load.fail(CorruptData("torn"))
+        elif self.is_short and load.generation.model is None:
+            load.fail(Overloaded("no memory", reason="MEMORY_GUARD"))
         if not load.is_over:
             load.go_on()
         self._forget(load)

@@ -19,6 +19,9 @@ INVARIANTS: Final = {
     "I10": "An engine takes memory for an artifact only while at most one other of its cohort has some.",
     "I11": "Once faults have stopped, every publish ends.",
     "I12": "Once all has come to rest, engines and gateways hold what is served, and nothing else is in memory.",
+    "I13": "What was served when a publish was accepted is kept, once ACTIVE, by an engine that hears of the publish "
+    "before the commit.",
+    "I14": "What is served, and failed in an engine by what may pass, is there once it has passed.",
 }
 
 

@@ -12,9 +12,11 @@ from services.common.errors import PreconditionFailed
 from services.common.ids import ArtifactId, Revision
 from services.common.registry.publish_progress import progress
 from services.common.registry.records import GenerationState as State
+from services.engine import generations
 from services.engine.assignments import Assignments
 from services.engine.generations import Borrowed, Generations
 from services.engine.held_generation import HeldGeneration
+from services.engine.succession import Succession
 from services.gateway import publication_plan, publications
 from services.gateway.publication_plan import next_revision
 from services.scheduler import rollout, rollout_transaction
@@ -81,28 +83,28 @@ def _lend_whatever_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _drain_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    drain = Generations._drain_if_replaced
+    drain = Succession._drain_if_replaced
 
-    def hasty(self: Generations, held: HeldGeneration, now_s: float) -> None:
+    def hasty(self: Succession, held: HeldGeneration, now_s: float) -> None:
         drain(self, held, now_s)
         if held.generation.state is State.DRAINING and not held.generation.users:
             held.generation.advance(State.RETIRED)
 
-    monkeypatch.setattr(Generations, "_drain_if_replaced", hasty)
+    monkeypatch.setattr(Succession, "_drain_if_replaced", hasty)
 
 
 def _dispose_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go = Generations._let_go
+    let_go = Succession._let_go
 
-    def forgetful(self: Generations, held: HeldGeneration, *, is_wanted: bool) -> Any:
+    def forgetful(self: Succession, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Any:
         held.is_disposed = False
-        return let_go(self, held, is_wanted=is_wanted)
+        return let_go(self, held, now_s, is_wanted=is_wanted)
 
-    monkeypatch.setattr(Generations, "_let_go", forgetful)
+    monkeypatch.setattr(Succession, "_let_go", forgetful)
 
 
 def _have_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Generations, "_has_room", lambda *_: True)
+    monkeypatch.setattr(Succession, "_has_room", lambda *_: True)
 
 
 def _overlook_failures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +113,14 @@ def _overlook_failures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _never_replace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Assignments, "replaced", lambda *_: False)
+
+
+def _say_nothing_of_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publication_plan.Seen, "served", None)
+
+
+def _never_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "is_of_content", lambda _: True)
 
 
 FAULTS: Final[list[tuple[str, Patch]]] = [
@@ -126,6 +136,8 @@ FAULTS: Final[list[tuple[str, Patch]]] = [
     ("I10", _have_room_for_all),
     ("I11", _overlook_failures),
     ("I12", _never_replace),
+    ("I13", _say_nothing_of_what_is_served),
+    ("I14", _never_try_again),
 ]
 
 

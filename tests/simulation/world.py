@@ -58,7 +58,8 @@ class World:
         self.streams: list[Stream] = []
         self._leases = itertools.count(1)
         self._watches: dict[SimEngine, EngineWatch] = {}
-        self.registry.on_commit = RegistryWatch(lambda: filter(None, self.engines)).on_commit
+        self._records = RegistryWatch(lambda: filter(None, self.engines))
+        self.registry.on_commit = self._records.on_commit
         self.registry.write([Put(keys.artifact(MODEL, each), _READY) for each in ARTIFACTS])
         self.engines: list[SimEngine | None] = [self._engine(number) for number in range(NODES)]
         self.gateways: list[SimGateway | None] = [self._gateway(number) for number in range(NODES)]
@@ -116,7 +117,7 @@ class World:
 
     def _engine(self, number: int) -> SimEngine:
         engine = SimEngine(self.registry, number, self.lease(), torn=self.torn, chance=self.chance)
-        self._watches[engine] = EngineWatch(engine)
+        self._watches[engine] = EngineWatch(engine, self._records.served_at)
         return engine
 
     def _gateway(self, number: int) -> SimGateway:

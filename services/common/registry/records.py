@@ -100,11 +100,20 @@ class LastRevision(Record):
     revision: Revision
 
 
+class Served(Record):
+    """What serving/ named at one moment; no artifact: nothing."""
+
+    revision: Revision
+    artifact_id: ArtifactId | None
+
+
 class Target(Record):
     """targets/{model}/{cohort}: what the cohort shall serve; no artifact says that it shall serve nothing.
 
     trace_parent (W3C trace context) is the publish's; those who act on the target go on with its trace. failure is
     said once, by the leading scheduler, and stands: engines then go back to what is served, until a newer revision.
+    served is what serving/ named when the target was written, in one transaction: an engine may hear of the target
+    before it hears of the commit that came first. None: nothing yet, or a gateway of an older version wrote it.
     """
 
     revision: Revision
@@ -114,6 +123,7 @@ class Target(Record):
     strategy: Strategy = Strategy()
     trace_parent: str = ""
     failure: Failure | None = None
+    served: Served | None = None
 
 
 class Serving(Record):

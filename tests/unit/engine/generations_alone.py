@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from services.common.backoff import Backoff
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import Strategy
 from services.common.registry.records import GenerationState as State
-from services.common.registry.records import Serving, Target
+from services.common.registry.records import Served, Serving, Target
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
-from services.engine.generations import MOST_RESIDENT, Generations
+from services.engine.generations import Generations
+from services.engine.succession import MOST_RESIDENT
 from tests.unit.engine.fakes import CountingModel
 
 MODEL, STABLE, CANARY = ModelName("m"), Cohort.STABLE, Cohort.CANARY
 TICKET_TTL_S = 10.0
 TIMEOUT_S = 600.0
+AS_THE_ENGINE_HAS_IT = Strategy()
 
 
 class GenerationsAlone:
@@ -29,7 +32,10 @@ class GenerationsAlone:
 
     def __init__(self) -> None:
         self.generations = Generations(
-            Assignments(ServedPairs.parse(())), ticket_ttl_s=TICKET_TTL_S, timeout_s=TIMEOUT_S
+            Assignments(ServedPairs.parse(())),
+            ticket_ttl_s=TICKET_TTL_S,
+            timeout_s=TIMEOUT_S,
+            retries=lambda: Backoff(1.0, 60.0, lambda _, most: most),
         )
         self.now_s = 0.0
         self.revision = Revision(0)
@@ -42,13 +48,17 @@ class GenerationsAlone:
         self._serving: dict[str, Serving] = {}
 
     def target(
-        self, artifact: ArtifactId | None, cohort: Cohort = STABLE, timeout_ms: int | None = None
+        self,
+        artifact: ArtifactId | None,
+        cohort: Cohort = STABLE,
+        strategy: Strategy = AS_THE_ENGINE_HAS_IT,
+        served: Served | None = None,
     ) -> Revision:
-        """A publish; what it asks for is decided by `decide`."""
+        """A publish, and what it says was served then; what it asks for is decided by `decide`."""
         self.revision = Revision(self.revision + 1)
-        strategy = Strategy(timeout_ms=timeout_ms)
-        record = Target(revision=self.revision, artifact_id=artifact, who="test", why="", strategy=strategy)
-        self._targets[keys.target(MODEL, cohort)] = record
+        self._targets[keys.target(MODEL, cohort)] = Target(
+            revision=self.revision, artifact_id=artifact, who="test", why="", strategy=strategy, served=served
+        )
         return self.revision
 
     def serve(self, artifact: ArtifactId | None, revision: Revision, cohort: Cohort = STABLE) -> None:

@@ -33,8 +33,9 @@ def test_r_a9_five_hundred_swaps_leave_nothing_behind() -> None:
 
 
 def _entries(it: GenerationsAlone) -> int:
-    """How many there are in all dictionaries that generations and assignments keep, and in those in them."""
-    kept = [*vars(it.generations).values(), *vars(it.generations._assignments).values()]
+    """How many there are in all dictionaries that generations and those who decide for them keep, and in those in them."""
+    parts = (it.generations, it.generations._assignments, it.generations._succession)
+    kept = [each for part in parts for each in vars(part).values()]
     tables = [each for each in kept if isinstance(each, dict)]
     inner = [each for table in tables for each in table.values() if isinstance(each, dict)]
     return sum(len(table) for table in tables + inner)

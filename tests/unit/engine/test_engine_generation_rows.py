@@ -6,7 +6,7 @@ import pytest
 
 from services.common.errors import CorruptData, NotFound, Overloaded, PreconditionFailed, Unavailable
 from services.common.ids import Revision
-from services.common.registry.publish_records import Failure, Stage
+from services.common.registry.publish_records import Failure, Stage, Strategy
 from services.common.registry.records import GenerationState as State
 from services.engine.generation_action import CancelLoad, Dispose, Proceed, StartLoad
 from services.engine.load_failure import CANDIDATE_TRIES
@@ -354,11 +354,11 @@ def test_a_publish_says_how_long_its_load_may_take() -> None:
     """
     it = GenerationsAlone()
     it.publish(OLD)
-    it.target(NEW, timeout_ms=1_000)
+    it.target(NEW, strategy=Strategy(timeout_ms=1_000))
     it.decide()
     candidate = it.allocate(NEW)
     assert [it.now_s + 1] == [it.generations.next_due_s]
-    it.target(NEW, CANARY, timeout_ms=2_000)
+    it.target(NEW, CANARY, Strategy(timeout_ms=2_000))
     it.decide()
     assert [it.now_s + 2] == [it.generations.next_due_s]
     it.now_s += 2

@@ -36,7 +36,7 @@ async def test_a_third_generation_does_not_wait_for_ever() -> None:
         with it.generations.borrow(OLD):
             await it.serve(NEW, await it.target(NEW))
             await it.until(lambda states: states == {OLD: State.DRAINING, NEW: State.ACTIVE})
-            it.generations._timeout_s = 0.05  # for those that come from here on
+            it.generations._succession._timeout_s = 0.05  # for those that come from here on
             await it.target(THIRD)
             await it.until(lambda states: states.get(THIRD) is State.FAILED)
             assert ["TIMEOUT"] == [r.failure.reason for r in it.records if r.failure]

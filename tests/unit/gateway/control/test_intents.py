@@ -11,7 +11,7 @@ from services.common.ids import Cohort, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState, Strategy
-from services.common.registry.records import Target
+from services.common.registry.records import Served, Serving, Target
 from services.common.registry.store import Delete, Put, Unchanged
 from services.gateway.control import Control
 from services.gateway.operator_words import checked_strategy
@@ -102,6 +102,19 @@ class EndingStore(CutStore):
         return await super().commit(conditions, writes)
 
 
+class ServingStore(CutStore):
+    """The first publish is served just before the next transaction."""
+
+    serves = False
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        if self.serves:
+            self.serves = False
+            serving = Serving(revision=Revision(1), artifact_id=A)
+            await super().commit((), [Put(keys.serving(MODEL, Cohort.STABLE), serving.encode())])
+        return await super().commit(conditions, writes)
+
+
 async def test_an_end_that_comes_between_stands(loader: Loader) -> None:
     """The publish is planned anew. Fault injection: turns red when `_conditions` leaves out the intent."""
     store = EndingStore()
@@ -111,6 +124,34 @@ async def test_an_end_that_comes_between_stands(loader: Loader) -> None:
     store.ends = True
     assert 2 == await control.publications.publish(order(A))
     assert [PublishState.APPLIED, PublishState.PENDING] == await states(store)
+
+
+async def test_a_publish_says_what_was_served_when_it_was_accepted(loader: Loader) -> None:
+    """Also when a commit comes just before it: it is planned anew.
+
+    Fault injection: turns red when `_conditions` leaves out serving/, or `_target` what is served.
+    """
+    store = ServingStore()
+    control = Control.on(store, loader.verify)
+    await registered(control, manifest("a"))
+    await control.publications.publish(order(A))
+    store.serves = True
+    assert 2 == await control.publications.publish(order(A))
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert isinstance(target, Target)
+    assert Served(revision=Revision(1), artifact_id=A) == target.served
+
+
+async def test_a_serving_record_that_nobody_can_read_names_nothing(
+    control: Control, store: MemoryStore
+) -> None:
+    """It holds no publish up."""
+    await registered(control, manifest("a"))
+    await store.put(keys.serving(MODEL, Cohort.STABLE), b"no record")
+    await control.publications.publish(order(A))
+    target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
+    assert isinstance(target, Target)
+    assert target.served is None
 
 
 async def test_commits_go_with_their_intents(

@@ -19,6 +19,7 @@ from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import (
     AuditRecord,
+    Served,
     Serving,
     Target,
 )
@@ -118,7 +119,8 @@ async def test_unpublishing_withdraws_target_and_serving_under_the_next_revision
     await store.put(key, Serving(revision=Revision(1), artifact_id=made.id).encode())
     assert 2 == await control.publications.publish(order(None, expected=1))
     target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
-    assert Target(revision=Revision(2), artifact_id=None, who="ada", why="test") == target
+    before = Served(revision=Revision(1), artifact_id=made.id)
+    assert Target(revision=Revision(2), artifact_id=None, who="ada", why="test", served=before) == target
     assert Serving(revision=Revision(2), artifact_id=None) == await read(store, key, Serving.decode)
     audit = await read(store, keys.audit(MODEL, Revision(2)), AuditRecord.decode)
     assert isinstance(audit, AuditRecord)

@@ -1,0 +1,177 @@
+"""What becomes of the generations that are held: which take memory, drain, are let go, or are tried again. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from services.common.backoff import Backoff
+from services.common.ids import ArtifactId
+from services.common.registry.records import GenerationState as State
+from services.engine.assignments import Assignments, Pair
+from services.engine.generation import Generation
+from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.held_generation import HeldGeneration
+from services.engine.load_failure import WAITING_FOR_DRAIN, timeout_of
+
+MOST_RESIDENT: Final = 2  # of a model@cohort: the one that serves, and the next or the last
+_FIRST_PAUSE_S: Final = 1.0  # before what gateways route to, and has failed here, is tried again
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+def retries() -> Backoff:
+    """The pauses before what gateways route to, and has failed here, is tried again."""
+    return Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+
+
+class Succession:
+    """The rows by which generations follow each other; `Generations` tells what happens.
+
+    Args:
+        assignments: Which artifacts are asked of this engine.
+        ticket_ttl_s: The longest that a granted ticket may still come in.
+        timeout_s: How long a candidate may take, unless its publish says so.
+        retries: Makes the pauses before tries of what is served.
+        changed: Called after every change.
+
+    Attributes:
+        held: By artifact.
+    """
+
+    def __init__(
+        self,
+        assignments: Assignments,
+        *,
+        ticket_ttl_s: float,
+        timeout_s: float,
+        retries: Callable[[], Backoff],
+        changed: Callable[[], None],
+    ) -> None:
+        self.held: dict[ArtifactId, HeldGeneration] = {}
+        self._assignments = assignments
+        self._ticket_ttl_s = ticket_ttl_s
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._changed = changed
+        self._pauses: dict[ArtifactId, Backoff] = {}  # of those that are about to be tried again
+
+    def decide(self, now_s: float) -> list[Action]:
+        """What is due.
+
+        Args:
+            now_s: Monotonic seconds.
+        """
+        wanted = self._assignments.wanted()
+        due: list[Action] = []
+        for held in tuple(self.held.values()):
+            due += self._settle(held, now_s, is_wanted=held.generation.artifact_id in wanted)
+        due += [self._start(artifact_id) for artifact_id in sorted(wanted - self.held.keys())]
+        return due
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When something becomes due by itself, on the clock of `decide`."""
+        times = (self._due_s(held) for held in self.held.values())
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    @property
+    def generations(self) -> dict[ArtifactId, Generation]:
+        return {artifact_id: held.generation for artifact_id, held in self.held.items()}
+
+    def _start(self, artifact_id: ArtifactId) -> StartLoad:
+        generation = Generation(artifact_id, self._changed)
+        pauses = self._pauses.pop(artifact_id, None) or self._retries()
+        self.held[artifact_id] = HeldGeneration(
+            generation, self._assignments.revisions(artifact_id), pauses=pauses
+        )
+        self._changed()
+        return StartLoad(generation)
+
+    def _settle(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
+        generation = held.generation
+        if generation.state.is_loading:
+            yield from self._bring_on(held, now_s, is_wanted=is_wanted)
+        elif generation.state is State.ACTIVE and not is_wanted:
+            self._drain_if_replaced(held, now_s)
+        elif generation.state is State.DRAINING and is_wanted:
+            generation.advance(State.ACTIVE)
+        elif generation.state is State.DRAINING and now_s >= held.drained_at_s and not generation.users:
+            generation.advance(State.RETIRED)
+        if generation.state.is_over and not held.is_loading and not generation.users:
+            yield from self._let_go(held, now_s, is_wanted=is_wanted)
+
+    def _bring_on(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
+        generation = held.generation
+        if generation.state is State.ALLOCATING and held.allocating_since_s is None:
+            held.allocating_since_s = now_s
+        deadline_s = self._due_s(held)
+        if not is_wanted:
+            generation.advance(State.SUPERSEDED)
+            yield CancelLoad(generation)
+        elif deadline_s is not None and now_s >= deadline_s:
+            timeout_s = self._timeout_of(held)
+            held.may_recover = True
+            generation.advance(State.FAILED, timeout_of(generation.state, timeout_s, generation.error))
+            yield CancelLoad(generation)
+        elif generation.state is State.ALLOCATING and not held.is_resident:
+            yield from self._allocate(held)
+
+    def _allocate(self, held: HeldGeneration) -> Iterator[Action]:
+        if self._has_room(held):
+            held.is_resident = True
+            held.generation.explain("")
+            yield Proceed(held.generation)
+        elif held.generation.error != WAITING_FOR_DRAIN:
+            held.generation.explain(WAITING_FOR_DRAIN)
+
+    def _has_room(self, held: HeldGeneration) -> bool:
+        """Whether no model@cohort would have too many resident."""
+        others = [other.generation.artifact_id for other in self.held.values() if other.is_resident]
+        shared: Counter[Pair] = Counter()
+        for artifact_id in others:
+            shared.update(self._assignments.pairs(artifact_id))
+        pairs = self._assignments.pairs(held.generation.artifact_id)
+        return all(shared[pair] < MOST_RESIDENT for pair in pairs)
+
+    def _due_s(self, held: HeldGeneration) -> float | None:
+        """When something becomes due with it; what gateways route to is never late."""
+        if held.generation.state.is_loading and self._assignments.is_served(held.generation.artifact_id):
+            return None
+        return held.due_s(self._timeout_of(held))
+
+    def _timeout_of(self, held: HeldGeneration) -> float:
+        return self._assignments.timeout_s(held.generation.artifact_id, self._timeout_s)
+
+    def _drain_if_replaced(self, held: HeldGeneration, now_s: float) -> None:
+        if self._assignments.replaced(held.generation.artifact_id, self.generations):
+            held.drained_at_s = now_s + self._ticket_ttl_s
+            held.generation.advance(State.DRAINING)
+
+    def _let_go(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
+        """Of one that has ended: its model first; itself unless it shows why an artifact that is asked for is not here."""
+        generation = held.generation
+        held.is_resident = False
+        if generation.model is not None and not held.is_disposed:
+            held.is_disposed = True
+            yield Dispose(generation)
+        if generation.state is State.FAILED and is_wanted and not self._may_try_again(held, now_s):
+            return
+        del self.held[generation.artifact_id]
+        if not is_wanted:
+            self._assignments.forget(generation.artifact_id)
+        self._changed()
+
+    def _may_try_again(self, held: HeldGeneration, now_s: float) -> bool:
+        """Whether it is asked for anew; or gateways route to it, it may do better by now, and it has paused."""
+        artifact_id = held.generation.artifact_id
+        if held.asked != self._assignments.revisions(artifact_id):
+            return True
+        if not (held.may_recover and self._assignments.is_served(artifact_id)):
+            held.retry_at_s = None
+        elif held.retry_at_s is None:
+            held.retry_at_s = now_s + held.pauses.next_s()
+        elif now_s >= held.retry_at_s:
+            self._pauses[artifact_id] = held.pauses
+            return True
+        return False
