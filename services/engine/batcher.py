@@ -9,9 +9,7 @@ from typing import Final, NamedTuple
 
 from services.engine.sequence import Phase, Sequence
 
-BACKGROUND_TOKENS: Final = (
-    32  # of prompts, in a step that others wait for; about what decodes of a small batch cost
-)
+BACKGROUND_TOKENS: Final = 32  # of prompts, in a step that others wait for
 
 
 class Share(NamedTuple):
@@ -36,9 +34,13 @@ def plan(lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int =
     """Shares one step among the sequences of `lines`.
 
     Whoever has begun keeps its place, and decodes come every step, whatever prompts wait: a long prompt delays a
-    running stream by one chunk per step and no more. Free places, and the tokens of a chunk, go to the lines in
-    equal parts, and what one cannot use to the others; within a line they go by order of arrival. So a thousand
-    prompts for one model hold up another's by no more than one prompt would.
+    running stream by one chunk per step and no more. Free places go to the lines in equal parts, and what one cannot
+    use to the others; the chunk goes to one line after the other, step by step, and what one cannot use to the next;
+    within a line they go by order of arrival. So a thousand prompts for one model hold up another's by no more than
+    one prompt would.
+
+    Every further model's weights are read for its own part of a step. With half a chunk beside them a step takes no
+    longer than one of a single model does with all of it.
 
     Args:
         lines: None of them empty.
@@ -52,7 +54,7 @@ def plan(lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int =
     wanted = [sum(_prompt_rest(sequence) for sequence in group) for group in placed]
     if not all(line.is_background for line in lines):
         wanted = [_slice(line, tokens) for line, tokens in zip(lines, wanted, strict=True)]
-    given = deal(chunk_tokens, wanted, turn)
+    given = _in_turn(chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2), wanted, turn)
     return [share for group, tokens in zip(placed, given, strict=True) for share in _shares(group, tokens)]
 
 
@@ -64,8 +66,7 @@ def deal(total: int, wanted: Ordered[int], turn: int) -> list[int]:
         wanted: The most that each can use.
         turn: Who comes first where a rest cannot be parted, counted round.
     """
-    given, first = [0] * len(wanted), turn % max(1, len(wanted))
-    order = [*range(first, len(wanted)), *range(first)]
+    given, order = [0] * len(wanted), _order(len(wanted), turn)
     while hungry := [place for place in order if given[place] < wanted[place]][:total]:
         each = total // len(hungry)
         for place in hungry:
@@ -73,6 +74,20 @@ def deal(total: int, wanted: Ordered[int], turn: int) -> list[int]:
             given[place] += more
             total -= more
     return given
+
+
+def _in_turn(total: int, wanted: Ordered[int], turn: int) -> list[int]:
+    """Gives whose turn it is all that it wants, then the next what is left."""
+    given = [0] * len(wanted)
+    for place in _order(len(wanted), turn):
+        given[place] = min(total, wanted[place])
+        total -= given[place]
+    return given
+
+
+def _order(count: int, turn: int) -> list[int]:
+    first = turn % max(1, count)
+    return [*range(first, count), *range(first)]
 
 
 def _placed(lines: Ordered[Line], max_batch: int, turn: int) -> list[list[Sequence]]:

@@ -42,7 +42,12 @@ class EngineConfig(ProcessConfig):
     threads: int = Field(
         usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"
     )
-    chunk_tokens: int = Field(512, ge=1, description="most prompt tokens in one step")
+    chunk_tokens: int = Field(
+        64,
+        ge=1,
+        description="most prompt tokens in one step: running answers wait for all of them, and with fewer the weights"
+        " are read more often",
+    )
     max_batch: int = Field(256, ge=1, description="most requests under way at once; later ones wait")
     max_model_len: int = Field(
         0, ge=0, description="most tokens of prompt and answer together; what the model allows when 0"

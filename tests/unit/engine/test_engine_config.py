@@ -28,7 +28,7 @@ def test_defaults_fit_the_host(key: Path) -> None:
     config = load(key)
     assert 1 <= config.threads <= len(os.sched_getaffinity(0))
     assert config.kv_arena_bytes <= max(1 << 30, memory_bytes() // 4)
-    assert (512, "auto", "auto", ()) == (config.chunk_tokens, config.dtype, config.kernels, config.serves)
+    assert (64, "auto", "auto", ()) == (config.chunk_tokens, config.dtype, config.kernels, config.serves)
 
 
 def test_flags_are_read(key: Path) -> None:

@@ -175,7 +175,7 @@ def test_two_models_take_turns_and_one_that_has_nothing_left_is_let_go() -> None
     late = job(request("calm", prompt=[1] * 16, max_tokens=1), calm)
     steps.add(late)
     assert [2] == tokens(list(steps.step(0.0)), late)
-    assert 16 == len(busy.steps[0].token_ids)
+    assert [16] == [len(step.token_ids) for step in calm.steps]
     run_to_end(steps)
     assert {} == steps._lines
 
