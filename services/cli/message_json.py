@@ -7,7 +7,15 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-_NUMBERS: Final = ("revision", "term", "superseded_by")  # how the names of 64-bit integers end
+_NUMBERS: Final = (
+    "revision",
+    "term",
+    "superseded_by",
+    "sequence_id",
+    "next_id",
+    "state_version",
+    "_ms",
+)  # how the names of 64-bit integers end
 
 
 def fields_of(message: Message) -> dict[str, Any]:

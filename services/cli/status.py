@@ -13,6 +13,7 @@ from services.cli.console import out
 from services.cli.control_client import ControlClient
 from services.cli.message_json import fields_of
 from services.cli.outcome_text import stage_name, state_name
+from services.cli.progress_text import progress_line
 from services.cli.qualification_text import line
 
 _ANSWER_S: Final = 10.0
@@ -87,6 +88,7 @@ def _processes(status: pb.Status) -> Table:
 
 def _held(process: pb.ProcessStatus) -> list[str]:
     lines = [_generation(generation) for generation in process.generations]
+    lines += [progress_line(progress) for progress in process.progress]
     lines += [artifact_id[:12] for artifact_id in process.artifact_ids]
     lines += dict.fromkeys(f"{one.artifact_id[:12]} FAILED: {one.error}" for one in process.text_failures)
     if process.role == "scheduler":

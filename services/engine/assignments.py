@@ -137,6 +137,16 @@ class Assignments:
         return any(named.artifact_id == artifact_id for named in self._serving.values())
 
     @property
+    def targets(self) -> Mapping[Pair, Named]:
+        """What pairs shall serve, as last heard."""
+        return self._targets
+
+    @property
+    def serving(self) -> Mapping[Pair, Named]:
+        """What gateways use, as last heard."""
+        return self._serving
+
+    @property
     def desired(self) -> dict[Pair, Revision]:
         """The revision of every target that names an artifact."""
         return {pair: named.revision for pair, named in self._targets.items() if named.artifact_id}

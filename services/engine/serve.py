@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import datetime as dt
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -52,6 +53,7 @@ from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
 from services.engine.metrics import export
 from services.engine.nearby_weights import NearbyWeights
+from services.engine.progress import Moment, Progress
 from services.engine.qualifier import Qualifier
 from services.engine.servicer import EngineServicer
 from services.engine.suitability import SuitableOnly, offer_of
@@ -114,8 +116,10 @@ class _Room:
         self._engine = engine
         self._stopping = self._stalled = ""  # why nothing new is taken
         engine.on_stall = self._on_stall
+        assignments = Assignments(ServedPairs.parse(config.serves))
+        self._progress = Progress(assignments)
         self._generations = Generations(
-            Assignments(ServedPairs.parse(config.serves)),
+            assignments,
             ticket_ttl_s=config.ticket_ttl_s,
             timeout_s=config.checkpoint.timeout_ms / 1000,
         )
@@ -196,7 +200,8 @@ class _Room:
             while True:
                 await self._news.wait()
                 self._news.clear()
-                registration.update(record.model_copy(update={"generations": self._records}))
+                told = {"generations": self._records, "progress": self._progress.records}
+                registration.update(record.model_copy(update=told))
                 server.readiness.set(self._generations.missing, _readiness(self._records))
 
         key = keys.engine(identity.id)
@@ -214,6 +219,8 @@ class _Room:
 
     def _on_change(self, records: tuple[GenerationRecord, ...]) -> None:
         self._records = records
+        now_s = asyncio.get_running_loop().time()
+        self._progress.note(records, Moment(now_s, dt.datetime.now(dt.UTC).isoformat()))
         self._news.set()
 
 

@@ -6,7 +6,7 @@ import contextlib
 from typing import NamedTuple
 
 from services.common.registry import keys
-from services.common.registry.records import LeaderRecord
+from services.common.registry.leader_records import LeaderRecord
 from services.common.registry.view import View
 
 

@@ -16,10 +16,10 @@ from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
+from services.common.registry.leader_records import LeaderRecord
 from services.common.registry.records import (
     EngineRecord,
     GatewayRecord,
-    LeaderRecord,
     LoaderRecord,
     Serving,
     Target,

@@ -26,6 +26,7 @@ from services.common.registry.records import (
 )
 from services.common.registry.store import Store
 from services.common.registry.view import View
+from services.gateway.cohort_progress import CohortProgress
 from services.gateway.qualifications import Qualified
 
 
@@ -41,6 +42,24 @@ class Status(NamedTuple):
     def state(self, key: str) -> PublishState:
         """How the publish stands that a targets/ key names."""
         return state_of(self.targets[key], self.serving.get(keys.serving(*keys.split_cohort_key(key))))
+
+    def progress(self, key: str) -> CohortProgress:
+        """How far everybody is with a targets/ key's cohort."""
+        model, cohort = keys.split_cohort_key(key)
+        named: list[tuple[str, Target | Serving]] = [*self.targets.items(), *self.serving.items()]
+        engines = (record for _, record in self.processes if isinstance(record, EngineRecord))
+        return CohortProgress.of(
+            self.targets[key],
+            self.state(key),
+            serving=self.serving.get(keys.serving(model, cohort)),
+            last=max(each.revision for name, each in named if keys.split_cohort_key(name)[0] == model),
+            engines=[
+                each
+                for engine in engines
+                for each in engine.progress
+                if (each.model, each.cohort) == (model, cohort)
+            ],
+        )
 
     def waiting_for(self, key: str) -> tuple[ProcessId, ...]:
         """Who is not ready for a targets/ key's artifact; nobody, where it has failed or names none."""

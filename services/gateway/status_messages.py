@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from halogen.v1 import control_pb2 as pb
 from services.common.ids import ProcessId
 from services.common.registry import keys
-from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord, Statement
+from services.common.registry.records import (
+    ArtifactState,
+    EngineRecord,
+    ProcessRecord,
+    ProgressRecord,
+    Statement,
+)
+from services.gateway.cohort_progress import age_ms
 from services.gateway.publish_messages import PUBLISH_STATES, failure_message
 from services.gateway.qualifications import Qualified
 from services.gateway.status import Status
@@ -40,6 +49,8 @@ def status_message(status: Status, answered_by: ProcessId) -> pb.Status:
 def _cohort(status: Status, key: str) -> pb.CohortStatus:
     model, cohort = keys.split_cohort_key(key)
     target, serving = status.targets[key], status.serving.get(keys.serving(model, cohort))
+    progress = status.progress(key)
+    swap = progress.last_swap
     return pb.CohortStatus(
         model=model,
         cohort=cohort,
@@ -52,6 +63,10 @@ def _cohort(status: Status, key: str) -> pb.CohortStatus:
         desired_state=PUBLISH_STATES[status.state(key)],
         waiting_for=status.waiting_for(key),
         last_error=failure_message(target.failure) if target.failure else None,
+        applied_sequence_id=progress.applied,
+        expected_next_id=progress.expected_next,
+        last_swap_duration_ms=swap.last_swap_duration_ms if swap else None,
+        last_swap_age_ms=_age_ms(swap) if swap else None,
     )
 
 
@@ -100,7 +115,22 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
             pb.TextFailure(**failure.model_dump()) for failure in getattr(record, "text_failures", ())
         ],
         runtime_build=getattr(record, "runtime_build", ""),
+        progress=[_progress(each) for each in record.progress] if isinstance(record, EngineRecord) else (),
     )
+
+
+def _progress(record: ProgressRecord) -> pb.CohortProgress:
+    told = record.model_dump(exclude={"state", "last_swap_time", "last_error"})
+    return pb.CohortProgress(
+        **told,
+        state=f"GENERATION_STATE_{record.state or 'UNSPECIFIED'}",
+        last_swap_age_ms=_age_ms(record) if record.last_swap_time else None,
+        last_error=failure_message(record.last_error) if record.last_error else None,
+    )
+
+
+def _age_ms(swapped: ProgressRecord) -> int:
+    return age_ms(swapped.last_swap_time, dt.datetime.now(dt.UTC))
 
 
 def _generations(record: EngineRecord) -> list[pb.GenerationStatus]:

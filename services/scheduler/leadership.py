@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from services.common.registry.election import Election
-from services.common.registry.records import LeaderRecord, SchedulerRecord
+from services.common.registry.leader_records import LeaderRecord
+from services.common.registry.records import SchedulerRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
 from services.scheduler.rollout_writer import RolloutWriter

@@ -300,7 +300,7 @@ class WatchStatusResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class CohortStatus(_message.Message):
-    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why", "desired_state", "waiting_for", "last_error")
+    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why", "desired_state", "waiting_for", "last_error", "applied_sequence_id", "expected_next_id", "last_swap_duration_ms", "last_swap_age_ms")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     DESIRED_REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +312,10 @@ class CohortStatus(_message.Message):
     DESIRED_STATE_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_SWAP_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SWAP_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     model: str
     cohort: str
     desired_revision: int
@@ -323,7 +327,37 @@ class CohortStatus(_message.Message):
     desired_state: PublishState
     waiting_for: _containers.RepeatedScalarFieldContainer[str]
     last_error: Failure
-    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., desired_state: _Optional[_Union[PublishState, str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    applied_sequence_id: int
+    expected_next_id: int
+    last_swap_duration_ms: int
+    last_swap_age_ms: int
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., desired_state: _Optional[_Union[PublishState, str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ..., applied_sequence_id: _Optional[int] = ..., expected_next_id: _Optional[int] = ..., last_swap_duration_ms: _Optional[int] = ..., last_swap_age_ms: _Optional[int] = ...) -> None: ...
+
+class CohortProgress(_message.Message):
+    __slots__ = ("model", "cohort", "desired_revision", "actual_revision", "state", "state_version", "applied_sequence_id", "expected_next_id", "last_swap_duration_ms", "last_swap_age_ms", "last_error")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ACTUAL_REVISION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_SWAP_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SWAP_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    cohort: str
+    desired_revision: int
+    actual_revision: int
+    state: _types_pb2.GenerationState
+    state_version: int
+    applied_sequence_id: int
+    expected_next_id: int
+    last_swap_duration_ms: int
+    last_swap_age_ms: int
+    last_error: Failure
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., actual_revision: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., state_version: _Optional[int] = ..., applied_sequence_id: _Optional[int] = ..., expected_next_id: _Optional[int] = ..., last_swap_duration_ms: _Optional[int] = ..., last_swap_age_ms: _Optional[int] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class GenerationStatus(_message.Message):
     __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error", "failure")
@@ -344,7 +378,7 @@ class GenerationStatus(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build", "reading")
+    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build", "reading", "progress")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -359,6 +393,7 @@ class ProcessStatus(_message.Message):
     TEXT_FAILURES_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_BUILD_FIELD_NUMBER: _ClassVar[int]
     READING_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     role: str
     id: str
     instance_id: str
@@ -373,7 +408,8 @@ class ProcessStatus(_message.Message):
     text_failures: _containers.RepeatedCompositeFieldContainer[TextFailure]
     runtime_build: str
     reading: str
-    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ..., reading: _Optional[str] = ...) -> None: ...
+    progress: _containers.RepeatedCompositeFieldContainer[CohortProgress]
+    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ..., reading: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[CohortProgress, _Mapping]]] = ...) -> None: ...
 
 class TextFailure(_message.Message):
     __slots__ = ("artifact_id", "error", "model", "cohort", "revision")

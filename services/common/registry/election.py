@@ -15,8 +15,8 @@ from services.common.backoff import Backoff
 from services.common.errors import HalogenError
 from services.common.pulse import Pulse
 from services.common.registry import keys
+from services.common.registry.leader_records import LastTerm, LeaderRecord
 from services.common.registry.record import Record
-from services.common.registry.records import LastTerm, LeaderRecord
 from services.common.registry.store import Ambiguous, Entry, Lease, Put, Store, Unchanged
 from services.common.registry.view import View
 

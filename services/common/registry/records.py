@@ -197,6 +197,28 @@ class GenerationRecord(Record):
     failure: Failure | None = None
 
 
+class ProgressRecord(Record):
+    """How far one engine is with one model@cohort; revisions are 0 where there is none.
+
+    state is that of its latest generation, None where it holds none; state_version rises with every change of it.
+    applied_sequence_id is the latest revision that gateways use and that is ACTIVE here, expected_next_id the one that is to
+    be applied next. last_swap_time (RFC 3339, UTC) is by the engine's clock. last_error stands until a revision that is
+    at least the one that failed is applied.
+    """
+
+    model: ModelName
+    cohort: Cohort
+    desired_revision: Revision
+    actual_revision: Revision
+    state: GenerationState | None
+    state_version: int
+    applied_sequence_id: Revision
+    expected_next_id: Revision
+    last_swap_duration_ms: int | None = None
+    last_swap_time: str = ""
+    last_error: Failure | None = None
+
+
 class ProcessRecord(Record):
     """A live process, under its lease."""
 
@@ -225,14 +247,15 @@ class EngineRecord(ProcessRecord):
     serves: tuple[str, ...] = ()
     offer: OfferRecord | None = None
     generations: tuple[GenerationRecord, ...] = ()
+    progress: tuple[ProgressRecord, ...] = ()
 
-    @field_validator("generations", mode="before")
+    @field_validator("generations", "progress", mode="before")
     @classmethod
     def _leave_out_unknown(cls, value: Any) -> Any:
         """Newer engines may have states that this build does not know; the rest of what they say counts."""
         if not isinstance(value, list):
             return value
-        return [each for each in value if each.get("state") in GenerationState.__members__]
+        return [each for each in value if each.get("state", "") in {None, *GenerationState.__members__}]
 
 
 class LoaderRecord(ProcessRecord):
@@ -271,18 +294,3 @@ class SchedulerRecord(ProcessRecord):
     """schedulers/{id}: the term in which it leads, 0 while it stands by."""
 
     term: int = 0
-
-
-class LeaderRecord(Record):
-    """leader/scheduler: who leads, and in which term; there while the leader's lease is."""
-
-    id: ProcessId
-    instance_id: InstanceId
-    address: str
-    term: int  # at least 1
-
-
-class LastTerm(Record):
-    """terms/scheduler: compared and raised with every new leadership."""
-
-    term: int

@@ -16,8 +16,8 @@ from services.common.registry import keys
 from services.common.registry.election import Election
 from services.common.registry.etcd import EtcdStore
 from services.common.registry.etcd_wire import Access, EtcdWire
+from services.common.registry.leader_records import LastTerm, LeaderRecord
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import LastTerm, LeaderRecord
 from services.common.registry.store import Ambiguous, Store
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from services.common.ids import Cohort, InstanceId, ModelName, ProcessId, Revision
 from services.common.registry import keys
+from services.common.registry.leader_records import LeaderRecord
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import GatewayRecord, LeaderRecord, SchedulerRecord, Serving, Target
+from services.common.registry.records import GatewayRecord, SchedulerRecord, Serving, Target
 from services.common.registry.view import View
 from tests.unit.scheduler.asking import ask, health, occupancy, refusal, until
 from tests.unit.scheduler.builders import ARTIFACT

@@ -26,12 +26,12 @@ from services.common.errors import (
 from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
 from services.common.lifecycle import Stop
 from services.common.registry import keys
+from services.common.registry.leader_records import LeaderRecord
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import (
     EngineRecord,
     GenerationRecord,
     GenerationState,
-    LeaderRecord,
     LoaderRecord,
     Serving,
     Target,
