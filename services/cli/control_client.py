@@ -129,6 +129,16 @@ class ControlClient:
             finally:
                 call.cancel()
 
+    async def push(self, request: pb.PushCommitRequest) -> AsyncGenerator[pb.PushCommitResponse, None]:
+        """How the push stands, at once and after every change; ends with its end."""
+        with _our_errors():
+            call = self._stub.PushCommit(request, wait_for_ready=True)
+            try:
+                async for response in call:
+                    yield response
+            finally:
+                call.cancel()
+
     async def qualify(self, request: pb.QualifyArtifactRequest) -> pb.Qualification:
         """What is on record then."""
         with _our_errors():

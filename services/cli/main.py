@@ -20,6 +20,7 @@ from services.cli import (
     detached,
     history_command,
     publish_commands,
+    push_command,
     qualify,
     rollback_command,
     run_state,
@@ -190,6 +191,7 @@ app.command("publish")(publish_commands.publish)
 app.command("unpublish")(publish_commands.unpublish)
 app.command("rollback")(rollback_command.rollback)
 app.command("abort")(abort_command.abort)
+app.command("push")(push_command.push)
 app.command("history")(history_command.history)
 app.command("watch")(watch_command.watch)
 

@@ -54,14 +54,29 @@ def _desired(cohort: pb.CohortStatus) -> str:
 
 
 def _news(cohort: pb.CohortStatus) -> list[str]:
-    """Why a publish has failed, and who is not ready for one, in a line each."""
+    """Why a publish has failed, who is not ready for one, and what a registry does not know, in a line each."""
     name = f"{cohort.model}@{cohort.cohort} revision {cohort.desired_revision}"
     failure, lines = cohort.last_error, []
     if cohort.HasField("last_error"):
         lines.append(f"{name} FAILED ({stage_name(failure.stage)}, {failure.reason}): {failure.message}")
     if cohort.waiting_for:
         lines.append(f"{name} waits for {', '.join(cohort.waiting_for)}")
-    return lines
+    return [*lines, *_unpushed(cohort)]
+
+
+def _unpushed(cohort: pb.CohortStatus) -> list[str]:
+    """Nothing where the registry of models knows what is served, or need not."""
+    name, failure = (
+        f"{cohort.model}@{cohort.cohort} revision {cohort.serving_revision}",
+        cohort.registry_failure,
+    )
+    match cohort.registry_sync_status:
+        case pb.REGISTRY_SYNC_STATUS_PENDING:
+            return [f"{name} is to be pushed to the registry"]
+        case pb.REGISTRY_SYNC_STATUS_FAILED:
+            why = f"({stage_name(failure.stage)}, {failure.reason}): {failure.message}"
+            return [f"{name} is served, and not in the registry {why}"]
+    return []
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -205,5 +205,6 @@ def _first_fault(failure: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"{name} is needed; see --help"
     what = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    got = f" (got {fault['input']!r})" if isinstance(fault["input"], str | int | float) else ""
+    is_plain = isinstance(fault["input"], str | int | float) and "@" not in str(fault["input"])
+    got = f" (got {fault['input']!r})" if is_plain else ""  # not a URL's user and password
     return f"{name}: {what}{got}; see --help" if fault["loc"] else f"{what}; see --help"

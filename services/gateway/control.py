@@ -8,10 +8,12 @@ from typing import NamedTuple, Self
 from services.common.checkpoint.requirements import Requirements
 from services.common.checkpoint.signatures import ANYBODY, TrustedKeys
 from services.common.ids import ModelName, Revision
+from services.common.registry.records import SchedulerRecord
 from services.common.registry.store import Store
 from services.gateway.aborts import Aborts
 from services.gateway.artifacts import Artifacts, Verify
 from services.gateway.publications import Publications
+from services.gateway.pushes import Pushes
 from services.gateway.qualifications import Qualifications
 from services.gateway.rollbacks import Rollbacks
 
@@ -24,6 +26,7 @@ class Control(NamedTuple):
     qualifications: Qualifications
     rollbacks: Rollbacks
     aborts: Aborts
+    pushes: Pushes
 
     @classmethod
     def on(
@@ -34,8 +37,9 @@ class Control(NamedTuple):
         known: Callable[[ModelName], Revision] = lambda _: Revision(0),
         check_plan: Callable[[Requirements], None] = lambda _: None,
         trust: TrustedKeys = ANYBODY,
+        leader: Callable[[], SchedulerRecord | None] = lambda: None,
     ) -> Self:
-        """Wires them; see `Artifacts` and `Publications` for the arguments."""
+        """Wires them; see `Artifacts`, `Publications` and `Pushes` for the arguments."""
         publications = Publications(store, known, check_plan, trust)
         return cls(
             artifacts=Artifacts(store, verify, check_plan, trust),
@@ -43,4 +47,5 @@ class Control(NamedTuple):
             qualifications=Qualifications(store),
             rollbacks=Rollbacks(store, publications),
             aborts=Aborts(store, publications),
+            pushes=Pushes(store, leader),
         )

@@ -18,7 +18,8 @@ from services.gateway.history import History
 from services.gateway.loader_client import Description
 from services.gateway.operator_words import checked_cohort, checked_strategy
 from services.gateway.publication_plan import PublishOrder
-from services.gateway.publish_messages import entry_message, outcome_message
+from services.gateway.publish_messages import entry_message, outcome_message, pushed_message
+from services.gateway.pushes import PushOrder
 from services.gateway.qualifications import QualifyOrder
 from services.gateway.rollbacks import RollbackOrder
 from services.gateway.status import StatusViews
@@ -129,6 +130,19 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         async with contextlib.aclosing(self._history.watch(request.model, revision)) as outcomes:
             async for outcome in outcomes:
                 yield pb.WatchPublishResponse(outcome=outcome_message(outcome))
+
+    async def PushCommit(
+        self, request: pb.PushCommitRequest, context: Context
+    ) -> AsyncIterator[pb.PushCommitResponse]:
+        order = PushOrder(
+            model=ModelName(request.model),
+            revision=Revision(request.revision) if request.revision else None,
+            who=request.who,
+            why=request.why,
+        )
+        async with contextlib.aclosing(self._control.pushes.push(order)) as steps:
+            async for step in steps:
+                yield pushed_message(step)
 
     async def QualifyArtifact(
         self, request: pb.QualifyArtifactRequest, context: Context

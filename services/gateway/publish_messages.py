@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from halogen.v1 import control_pb2 as pb
-from services.common.registry.publish_records import Failure, PublishState
+from services.common.registry.publish_records import Failure, PublishState, SyncStatus
 from services.gateway.history import Outcome, Published
+from services.gateway.pushes import Pushed
 
 PUBLISH_STATES = {
     PublishState.PENDING: pb.PUBLISH_STATE_PENDING,
     PublishState.APPLIED: pb.PUBLISH_STATE_APPLIED,
     PublishState.SUPERSEDED: pb.PUBLISH_STATE_SUPERSEDED,
     PublishState.FAILED: pb.PUBLISH_STATE_FAILED,
+}
+
+SYNC_STATUSES = {
+    None: pb.REGISTRY_SYNC_STATUS_UNSPECIFIED,
+    SyncStatus.PENDING: pb.REGISTRY_SYNC_STATUS_PENDING,
+    SyncStatus.SYNCED: pb.REGISTRY_SYNC_STATUS_SYNCED,
+    SyncStatus.FAILED: pb.REGISTRY_SYNC_STATUS_FAILED,
 }
 
 
@@ -26,6 +34,15 @@ def outcome_message(outcome: Outcome) -> pb.PublishOutcome:
         failure=failure_message(record.failure) if record.failure else None,
         superseded_by=record.superseded_by or 0,
         waiting_for=outcome.waiting_for,
+    )
+
+
+def pushed_message(pushed: Pushed) -> pb.PushCommitResponse:
+    record = pushed.record
+    return pb.PushCommitResponse(
+        revision=pushed.revision,
+        registry_sync_status=SYNC_STATUSES[record.registry_sync_status],
+        failure=failure_message(record.registry_failure) if record.registry_failure else None,
     )
 
 

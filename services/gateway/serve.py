@@ -160,6 +160,7 @@ async def _control(
             known=views.last_revision,
             check_plan=EngineOffers(facts.engines.records).check,
             trust=config.trust,
+            leader=lambda: views.leader,
         )
         servicer = ControlServicer(control, views, History(store, views), config.process_id, files.describe)
         control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)

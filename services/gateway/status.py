@@ -12,7 +12,7 @@ from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
 from services.common.registry.publish_progress import progress, state_of
-from services.common.registry.publish_records import PublishState
+from services.common.registry.publish_records import CommitRecord, PublishState
 from services.common.registry.records import (
     ArtifactRecord,
     EngineRecord,
@@ -38,6 +38,13 @@ class Status(NamedTuple):
     processes: tuple[tuple[str, ProcessRecord], ...]  # (role, record), by role and id
     artifacts: Mapping[tuple[ModelName, ArtifactId], ArtifactRecord]
     qualifications: tuple[Qualified, ...]  # by artifact and build
+    commits: Mapping[str, CommitRecord]
+
+    def commit(self, key: str) -> CommitRecord | None:
+        """Of what the cohort of a targets/ key serves."""
+        model, cohort = keys.split_cohort_key(key)
+        served = self.serving.get(keys.serving(model, cohort))
+        return self.commits.get(keys.commit(model, served.revision)) if served else None
 
     def state(self, key: str) -> PublishState:
         """How the publish stands that a targets/ key names."""
@@ -104,7 +111,9 @@ class StatusViews:
         self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
         self._schedulers = View(store, keys.SCHEDULERS, SchedulerRecord)
         self._qualifications = View(store, keys.QUALIFICATIONS, QualificationRecord)
+        self._commits = View(store, keys.COMMITS, CommitRecord)
         self._own: tuple[View[Any], ...] = (
+            self._commits,
             self._artifacts,
             self._gateways,
             self._schedulers,
@@ -139,6 +148,12 @@ class StatusViews:
         ]
         return max([*told, *held], default=Revision(0))
 
+    @property
+    def leader(self) -> SchedulerRecord | None:
+        """The scheduler that leads, as far as it is known."""
+        leading = [each for each in self._schedulers.records.values() if each.term]
+        return max(leading, key=lambda each: each.term, default=None)
+
     def read(self) -> Status:
         by_role: tuple[tuple[str, View[Any]], ...] = (
             ("gateway", self._gateways),
@@ -157,6 +172,7 @@ class StatusViews:
                 Qualified(*keys.split_qualification_key(key), record)
                 for key, record in sorted(self._qualifications.records.items())
             ),
+            commits=self._commits.records,
         )
 
     async def changes(self) -> AsyncGenerator[Status, None]:

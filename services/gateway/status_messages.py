@@ -17,7 +17,7 @@ from services.common.registry.records import (
     Statement,
 )
 from services.gateway.cohort_progress import age_ms
-from services.gateway.publish_messages import PUBLISH_STATES, failure_message
+from services.gateway.publish_messages import PUBLISH_STATES, SYNC_STATUSES, failure_message
 from services.gateway.qualifications import Qualified
 from services.gateway.status import Status
 
@@ -51,6 +51,8 @@ def _cohort(status: Status, key: str) -> pb.CohortStatus:
     target, serving = status.targets[key], status.serving.get(keys.serving(model, cohort))
     progress = status.progress(key)
     swap = progress.last_swap
+    commit = status.commit(key)
+    unpushed = commit and commit.registry_failure
     return pb.CohortStatus(
         model=model,
         cohort=cohort,
@@ -67,6 +69,8 @@ def _cohort(status: Status, key: str) -> pb.CohortStatus:
         expected_next_id=progress.expected_next,
         last_swap_duration_ms=swap.last_swap_duration_ms if swap else None,
         last_swap_age_ms=_age_ms(swap) if swap else None,
+        registry_sync_status=SYNC_STATUSES[commit.registry_sync_status if commit else None],
+        registry_failure=failure_message(unpushed) if unpushed else None,
     )
 
 

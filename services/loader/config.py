@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from services.common.cache_dir import default_cache_dir
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.load_format import LoadFormat, check_format
-from services.common.errors import HalogenError, InvalidRequest, PreconditionFailed
+from services.common.errors import HalogenError, InvalidRequest
+from services.common.http_credentials import read_token
 from services.common.memory_guard import DEFAULT_RATIO
 from services.common.store_location import is_http
 from services.common.trust_config import TrustConfig
@@ -169,7 +170,7 @@ class LoaderConfig(TrustConfig):
         """How an http(s) store is asked; raises PreconditionFailed where the token's file cannot be read."""
         return HttpOptions(
             ca_file=self.store_ca_file,
-            token=_read_token(self.store_token_file),
+            token=read_token(self.store_token_file, "--store-token-file"),
             timeout_s=self.store_timeout_s,
         )
 
@@ -187,12 +188,3 @@ class LoaderConfig(TrustConfig):
     def only_place(self) -> PlaceKind | None:
         """The one place that is allowed, or None for all."""
         return None if self.place == "auto" else PlaceKind(self.place)
-
-
-def _read_token(file: Path | None) -> str:
-    try:
-        return file.read_text(encoding="ascii").strip() if file else ""
-    except (OSError, ValueError) as failure:
-        raise PreconditionFailed(
-            f"--store-token-file cannot be read: {failure}", reason="STORE_TOKEN_UNREADABLE"
-        ) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, ManifestFile
 from services.common.checkpoint.signatures import MAX_SIGNATURES_BYTES, SIGNATURES_NAME
 from services.common.errors import CorruptData, PreconditionFailed
+from services.common.http_credentials import trusted
 from services.common.ids import ArtifactId
 from services.loader.http_file import HttpFile, breaking_off
 from services.loader.patience import BrokenOff, Patience
@@ -67,7 +67,7 @@ class HttpStore:
             sock_connect=self._options.timeout_s, sock_read=self._options.timeout_s
         )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=_trusted(self._options.ca_file)),
+            connector=aiohttp.TCPConnector(limit=0, ssl=trusted(self._options.ca_file, "--store-ca-file")),
             timeout=timeout,
             headers={"Accept-Encoding": "identity"},
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -191,15 +191,3 @@ def redirected(url: URL, location: str) -> URL:
             reason="STORE_REDIRECTS",
         )
     return target
-
-
-def _trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
-    if ca_file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as failure:
-        raise PreconditionFailed(
-            f"--store-ca-file cannot be read: {failure.strerror or 'not certificates in PEM'}",
-            reason="STORE_CA_UNREADABLE",
-        ) from None

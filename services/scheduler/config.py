@@ -8,6 +8,8 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from services.common.config import HostPort, ProcessConfig
+from services.common.model_registry_config import ModelRegistryConfig
+from services.common.registry.publish_records import SyncStatus
 from services.common.rpc.address import Address
 from services.common.ticket import TicketSigner
 from services.scheduler.admission import Limits
@@ -42,6 +44,7 @@ class SchedulerConfig(ProcessConfig):
         description="seconds that a publish which some engines are ready for waits for as many as it asks for; then it "
         "has FAILED",
     )
+    registry: ModelRegistryConfig = ModelRegistryConfig()
     queue_requests: int = Field(1024, ge=0, description="most requests that may wait for a ticket")
     queue_prompt_tokens: int = Field(
         262_144, ge=0, description="most prompt tokens, over all requests, that may wait"
@@ -65,6 +68,11 @@ class SchedulerConfig(ProcessConfig):
             named = {name: others.data[field] for name, field in marks.items()}
             Bounds(**named, hard_release=hard_release)
         return hard_release
+
+    @property
+    def sync_status(self) -> SyncStatus | None:
+        """How commits stand in the registry of models from their beginning."""
+        return SyncStatus.PENDING if self.registry.url and self.registry.push == "auto" else None
 
     @property
     def bounds(self) -> Bounds:

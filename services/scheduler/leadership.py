@@ -7,24 +7,31 @@ from services.common.registry.leader_records import LeaderRecord
 from services.common.registry.records import SchedulerRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
+from services.scheduler.registry_push import RegistryPush
 from services.scheduler.rollout_writer import RolloutWriter
 from services.scheduler.ticket_desk import TicketDesk
 
 
 class Leadership:
-    """Grants tickets and ends publishes, while elected. On standby both are kept warm and do nothing.
+    """Grants tickets, ends publishes and tells of commits, while elected. On standby all are warm and do nothing.
 
     Args:
         desk: Grants.
         writer: Ends publishes.
         registration: Tells in which term this scheduler leads.
+        push: Tells a registry of models, where there is one.
     """
 
     def __init__(
-        self, desk: TicketDesk, writer: RolloutWriter, registration: Registration[SchedulerRecord]
+        self,
+        desk: TicketDesk,
+        writer: RolloutWriter,
+        registration: Registration[SchedulerRecord],
+        push: RegistryPush | None = None,
     ) -> None:
         self._desk = desk
         self._writer = writer
+        self._works: tuple[RolloutWriter | RegistryPush, ...] = (writer, push) if push else (writer,)
         self._registration = registration
 
     async def seek(self, store: Store, ttl_s: int) -> None:
@@ -42,8 +49,10 @@ class Leadership:
     def _change(self, term: int | None) -> None:
         if term is None:
             self._desk.stand_by()
-            self._writer.stand_by()
+            for work in self._works:
+                work.stand_by()
         else:
             self._desk.lead(term)
-            self._writer.lead()
+            for work in self._works:
+                work.lead()
         self._registration.update(self._registration.record.model_copy(update={"term": term or 0}))

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from services.common.ids import ArtifactId
 from services.common.registry import keys
 from services.common.registry.publish_progress import state_of
-from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState
+from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState, SyncStatus
 from services.common.registry.record import Record
 from services.common.registry.records import Serving, Target
 from services.common.registry.store import Entry, Put, Unchanged
@@ -49,13 +49,16 @@ class Transaction(NamedTuple):
     old_artifact_id: ArtifactId | None
 
 
-def transaction(step: Step, standing: Standing, time: str) -> Transaction | None:
+def transaction(
+    step: Step, standing: Standing, time: str, sync_status: SyncStatus | None = None
+) -> Transaction | None:
     """The one transaction that ends a publish; None when it has ended already, or another has come before it.
 
     Args:
         step: What is to be written, by views that may lag behind.
         standing: What the registry has now.
         time: RFC 3339, UTC.
+        sync_status: How a commit stands in the registry of models from its beginning.
     """
     target, served = _decoded(Target, standing.target), _decoded(Serving, standing.serving)
     if target is None or target.revision != step.target.revision:
@@ -67,20 +70,25 @@ def transaction(step: Step, standing: Standing, time: str) -> Transaction | None
         Unchanged(key, entry.mod_revision if entry else 0)
         for key, entry in zip(concerned, standing, strict=True)
     )
-    writes = _commit(step, concerned, time) if isinstance(step, Commit) else _fail(step, target)
+    writes = _commit(step, concerned, time, sync_status) if isinstance(step, Commit) else _fail(step, target)
     intent = _decoded(IntentRecord, standing.intent)
     if intent is not None and intent.state is PublishState.PENDING:
         writes = (*writes, Put(concerned.intent, _ended(intent, step, time).encode()))
     return Transaction(conditions, writes, served.artifact_id if served else None)
 
 
-def _commit(step: Commit, concerned: Concerned, time: str) -> tuple[Put, ...]:
+def _commit(step: Commit, concerned: Concerned, time: str, sync_status: SyncStatus | None) -> tuple[Put, ...]:
     model, cohort = keys.split_cohort_key(step.key)
     artifact_id, revision = step.target.artifact_id, step.target.revision
     assert artifact_id is not None  # or it would not be PENDING
     serving = Serving(revision=revision, artifact_id=artifact_id, ready=step.ready)
     commit = CommitRecord(
-        time=time, cohort=cohort, artifact_id=artifact_id, ready=step.ready, waiting_for=step.waiting_for
+        time=time,
+        cohort=cohort,
+        artifact_id=artifact_id,
+        ready=step.ready,
+        waiting_for=step.waiting_for,
+        registry_sync_status=sync_status,
     )
     return (
         Put(concerned.serving, serving.encode()),

@@ -13,6 +13,7 @@ from services.common.backoff import Backoff
 from services.common.errors import HalogenError
 from services.common.pulse import Pulse
 from services.common.registry import keys
+from services.common.registry.publish_records import SyncStatus
 from services.common.registry.records import EngineRecord, GatewayRecord, Serving, Target
 from services.common.registry.store import Store
 from services.common.registry.view import View
@@ -44,12 +45,16 @@ class RolloutWriter:
         store: The registry.
         views: What it decides by.
         timeout_s: Seconds that a publish which some engines are ready for waits for others, unless it says.
+        sync_status: How commits stand in the registry of models from their beginning.
     """
 
-    def __init__(self, store: Store, views: Views, timeout_s: float) -> None:
+    def __init__(
+        self, store: Store, views: Views, timeout_s: float, sync_status: SyncStatus | None = None
+    ) -> None:
         self._store = store
         self._views: Final = views
         self._timeout_s = timeout_s
+        self._sync_status = sync_status
         self._patience = Patience(timeout_s)
         self._pulse = Pulse()
         self._timer: asyncio.TimerHandle | None = None  # beats when the next publish has waited too long
@@ -118,7 +123,7 @@ class RolloutWriter:
     async def _write(self, step: Step) -> None:
         """Compares and sets, against what stands there now rather than in a view."""
         standing = Standing(*[await self._store.get(key) for key in Concerned.by(step)])
-        due = transaction(step, standing, dt.datetime.now(dt.UTC).isoformat())
+        due = transaction(step, standing, dt.datetime.now(dt.UTC).isoformat(), self._sync_status)
         if due is None:
             return
         if isinstance(step, Fail):

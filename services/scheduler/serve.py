@@ -28,6 +28,7 @@ from services.scheduler.fleet import Fleet
 from services.scheduler.leadership import Leadership
 from services.scheduler.metrics import SchedulerMetrics, export_live
 from services.scheduler.occupancy_client import watch_occupancy
+from services.scheduler.registry_push import pushing
 from services.scheduler.rollout_writer import RolloutWriter
 from services.scheduler.rollout_writer import Views as RolloutViews
 from services.scheduler.servicer import SchedulerServicer
@@ -57,13 +58,15 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server.grpc_server)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
-        record = SchedulerRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
+        identity = dataclasses.asdict(Identity.of(config, bound, http.bound))
+        record = SchedulerRecord(**identity, pushes=bool(config.registry.url))
         registration = Registration(store, keys.scheduler(record.id), config.lease_ttl_s, record)
         await scope.enter_async_context(registration)
         views = RolloutViews(targets, serving, records, gateways)
         await scope.enter_async_context(background(_report(engines, desk, server, views)))
-        writer = RolloutWriter(store, views, config.commit_timeout_s)
-        leadership = Leadership(desk, writer, registration)
+        writer = RolloutWriter(store, views, config.commit_timeout_s, config.sync_status)
+        push = await scope.enter_async_context(pushing(store, config.registry))
+        leadership = Leadership(desk, writer, registration, push)
         await scope.enter_async_context(background(_seek(leadership, store, config, engines, views)))
         scope.callback(server.readiness.end)  # first of all; then it resigns, and its record is withdrawn
         started(bound)

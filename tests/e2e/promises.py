@@ -147,6 +147,12 @@ PROMISES = {
         "test_component_and_name_decide",
     ],
     "5 rollback, abort, history": ["test_rollbacks", "test_history", "test_rolling_back"],
+    "5.6 a registry that no word comes from changes no step; pushes go on after a leader's death": [
+        "test_a_black_holed_registry",
+        "test_what_is_served_is_pushed",
+        "test_the_next_leader_goes_on_with",
+        "test_the_token_goes_to_the_registry",
+    ],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],

@@ -80,8 +80,15 @@ async def test_r_a26_malformed_requests_of_operators_fail_nobodys_request(start:
 
 
 async def test_r_a18_what_this_build_cannot_do_is_unimplemented_and_never_ok(start: Start) -> None:
-    """Nothing pretends: a method of ControlService that is not served says so."""
+    """Nothing pretends: a method that is not served says so, and so does a push without a registry to push to.
+
+    Fault injection: turns red when `Pushes._check_leader` asks nothing of the leader.
+    """
     system: Cluster = await start("in_process")
+    push = control_pb2.PushCommitRequest(model="m", who="test", why="test").SerializeToString()
     async with connect(system.gateway) as channel:
-        asked = [code_of(channel, name, b"", is_stream=False) for name in ("PushCommit", "ResetPrefixCache")]
-        assert ["UNIMPLEMENTED"] * 2 == await asyncio.gather(*asked)
+        asked = (
+            code_of(channel, "PushCommit", push, is_stream=True),
+            code_of(channel, "ResetPrefixCache", b"", is_stream=False),
+        )
+        assert ["UNIMPLEMENTED"] * 2 == list(await asyncio.gather(*asked))

@@ -25,6 +25,13 @@ class PublishState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLISH_STATE_APPLIED: _ClassVar[PublishState]
     PUBLISH_STATE_SUPERSEDED: _ClassVar[PublishState]
     PUBLISH_STATE_FAILED: _ClassVar[PublishState]
+
+class RegistrySyncStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REGISTRY_SYNC_STATUS_UNSPECIFIED: _ClassVar[RegistrySyncStatus]
+    REGISTRY_SYNC_STATUS_PENDING: _ClassVar[RegistrySyncStatus]
+    REGISTRY_SYNC_STATUS_SYNCED: _ClassVar[RegistrySyncStatus]
+    REGISTRY_SYNC_STATUS_FAILED: _ClassVar[RegistrySyncStatus]
 ARTIFACT_STATE_UNSPECIFIED: ArtifactState
 ARTIFACT_STATE_PENDING: ArtifactState
 ARTIFACT_STATE_READY: ArtifactState
@@ -34,6 +41,10 @@ PUBLISH_STATE_PENDING: PublishState
 PUBLISH_STATE_APPLIED: PublishState
 PUBLISH_STATE_SUPERSEDED: PublishState
 PUBLISH_STATE_FAILED: PublishState
+REGISTRY_SYNC_STATUS_UNSPECIFIED: RegistrySyncStatus
+REGISTRY_SYNC_STATUS_PENDING: RegistrySyncStatus
+REGISTRY_SYNC_STATUS_SYNCED: RegistrySyncStatus
+REGISTRY_SYNC_STATUS_FAILED: RegistrySyncStatus
 
 class CheckArtifactRequest(_message.Message):
     __slots__ = ("model", "manifest")
@@ -253,6 +264,28 @@ class WatchPublishResponse(_message.Message):
     outcome: PublishOutcome
     def __init__(self, outcome: _Optional[_Union[PublishOutcome, _Mapping]] = ...) -> None: ...
 
+class PushCommitRequest(_message.Message):
+    __slots__ = ("model", "revision", "who", "why")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    revision: int
+    who: str
+    why: str
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class PushCommitResponse(_message.Message):
+    __slots__ = ("revision", "registry_sync_status", "failure")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_SYNC_STATUS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    registry_sync_status: RegistrySyncStatus
+    failure: Failure
+    def __init__(self, revision: _Optional[int] = ..., registry_sync_status: _Optional[_Union[RegistrySyncStatus, str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
 class QualifyArtifactRequest(_message.Message):
     __slots__ = ("artifact_id", "build", "approved", "accuracy", "git_commit", "data_set", "who", "why")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -300,7 +333,7 @@ class WatchStatusResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class CohortStatus(_message.Message):
-    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why", "desired_state", "waiting_for", "last_error", "applied_sequence_id", "expected_next_id", "last_swap_duration_ms", "last_swap_age_ms")
+    __slots__ = ("model", "cohort", "desired_revision", "desired_artifact_id", "serving_revision", "serving_artifact_id", "who", "why", "desired_state", "waiting_for", "last_error", "applied_sequence_id", "expected_next_id", "last_swap_duration_ms", "last_swap_age_ms", "registry_sync_status", "registry_failure")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     DESIRED_REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -316,6 +349,8 @@ class CohortStatus(_message.Message):
     EXPECTED_NEXT_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SWAP_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_SWAP_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_SYNC_STATUS_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_FAILURE_FIELD_NUMBER: _ClassVar[int]
     model: str
     cohort: str
     desired_revision: int
@@ -331,7 +366,9 @@ class CohortStatus(_message.Message):
     expected_next_id: int
     last_swap_duration_ms: int
     last_swap_age_ms: int
-    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., desired_state: _Optional[_Union[PublishState, str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ..., applied_sequence_id: _Optional[int] = ..., expected_next_id: _Optional[int] = ..., last_swap_duration_ms: _Optional[int] = ..., last_swap_age_ms: _Optional[int] = ...) -> None: ...
+    registry_sync_status: RegistrySyncStatus
+    registry_failure: Failure
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., desired_artifact_id: _Optional[str] = ..., serving_revision: _Optional[int] = ..., serving_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., desired_state: _Optional[_Union[PublishState, str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ..., applied_sequence_id: _Optional[int] = ..., expected_next_id: _Optional[int] = ..., last_swap_duration_ms: _Optional[int] = ..., last_swap_age_ms: _Optional[int] = ..., registry_sync_status: _Optional[_Union[RegistrySyncStatus, str]] = ..., registry_failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class CohortProgress(_message.Message):
     __slots__ = ("model", "cohort", "desired_revision", "actual_revision", "state", "state_version", "applied_sequence_id", "expected_next_id", "last_swap_duration_ms", "last_swap_age_ms", "last_error")

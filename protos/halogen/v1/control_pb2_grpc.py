@@ -75,6 +75,11 @@ class ControlServiceStub:
                 request_serializer=halogen_dot_v1_dot_control__pb2.WatchPublishRequest.SerializeToString,
                 response_deserializer=halogen_dot_v1_dot_control__pb2.WatchPublishResponse.FromString,
                 _registered_method=True)
+        self.PushCommit = channel.unary_stream(
+                '/halogen.v1.ControlService/PushCommit',
+                request_serializer=halogen_dot_v1_dot_control__pb2.PushCommitRequest.SerializeToString,
+                response_deserializer=halogen_dot_v1_dot_control__pb2.PushCommitResponse.FromString,
+                _registered_method=True)
         self.QualifyArtifact = channel.unary_unary(
                 '/halogen.v1.ControlService/QualifyArtifact',
                 request_serializer=halogen_dot_v1_dot_control__pb2.QualifyArtifactRequest.SerializeToString,
@@ -153,6 +158,14 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushCommit(self, request, context):
+        """Tells the registry of models of a commit (again): at once that it is to be told, and how that ended. UNIMPLEMENTED
+        (REGISTRY_NOT_CONFIGURED) where the leading scheduler knows no such registry. Moves no traffic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def QualifyArtifact(self, request, context):
         """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic.
         """
@@ -216,6 +229,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.WatchPublish,
                     request_deserializer=halogen_dot_v1_dot_control__pb2.WatchPublishRequest.FromString,
                     response_serializer=halogen_dot_v1_dot_control__pb2.WatchPublishResponse.SerializeToString,
+            ),
+            'PushCommit': grpc.unary_stream_rpc_method_handler(
+                    servicer.PushCommit,
+                    request_deserializer=halogen_dot_v1_dot_control__pb2.PushCommitRequest.FromString,
+                    response_serializer=halogen_dot_v1_dot_control__pb2.PushCommitResponse.SerializeToString,
             ),
             'QualifyArtifact': grpc.unary_unary_rpc_method_handler(
                     servicer.QualifyArtifact,
@@ -450,6 +468,33 @@ class ControlService:
             '/halogen.v1.ControlService/WatchPublish',
             halogen_dot_v1_dot_control__pb2.WatchPublishRequest.SerializeToString,
             halogen_dot_v1_dot_control__pb2.WatchPublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushCommit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/halogen.v1.ControlService/PushCommit',
+            halogen_dot_v1_dot_control__pb2.PushCommitRequest.SerializeToString,
+            halogen_dot_v1_dot_control__pb2.PushCommitResponse.FromString,
             options,
             channel_credentials,
             insecure,

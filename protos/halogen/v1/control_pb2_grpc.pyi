@@ -51,6 +51,10 @@ class ControlServiceStub:
     """What was published of a model, newest first, and how each publish ended."""
     WatchPublish: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchPublishRequest, _control_pb2.WatchPublishResponse]
     """How one publish stands, at once and after every change; ends with its end."""
+    PushCommit: _grpc.UnaryStreamMultiCallable[_control_pb2.PushCommitRequest, _control_pb2.PushCommitResponse]
+    """Tells the registry of models of a commit (again): at once that it is to be told, and how that ended. UNIMPLEMENTED
+    (REGISTRY_NOT_CONFIGURED) where the leading scheduler knows no such registry. Moves no traffic.
+    """
     QualifyArtifact: _grpc.UnaryUnaryMultiCallable[_control_pb2.QualifyArtifactRequest, _control_pb2.QualifyArtifactResponse]
     """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]
@@ -81,6 +85,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """What was published of a model, newest first, and how each publish ended."""
     WatchPublish: _aio.UnaryStreamMultiCallable[_control_pb2.WatchPublishRequest, _control_pb2.WatchPublishResponse]  # type: ignore[assignment]
     """How one publish stands, at once and after every change; ends with its end."""
+    PushCommit: _aio.UnaryStreamMultiCallable[_control_pb2.PushCommitRequest, _control_pb2.PushCommitResponse]  # type: ignore[assignment]
+    """Tells the registry of models of a commit (again): at once that it is to be told, and how that ended. UNIMPLEMENTED
+    (REGISTRY_NOT_CONFIGURED) where the leading scheduler knows no such registry. Moves no traffic.
+    """
     QualifyArtifact: _aio.UnaryUnaryMultiCallable[_control_pb2.QualifyArtifactRequest, _control_pb2.QualifyArtifactResponse]  # type: ignore[assignment]
     """Puts on record what was found of an artifact on one build: accuracy, origin, an approval. Moves no traffic."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]  # type: ignore[assignment]
@@ -156,6 +164,16 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.WatchPublishResponse], _abc.AsyncIterator[_control_pb2.WatchPublishResponse]]:
         """How one publish stands, at once and after every change; ends with its end."""
+
+    @_abc_1.abstractmethod
+    def PushCommit(
+        self,
+        request: _control_pb2.PushCommitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.PushCommitResponse], _abc.AsyncIterator[_control_pb2.PushCommitResponse]]:
+        """Tells the registry of models of a commit (again): at once that it is to be told, and how that ended. UNIMPLEMENTED
+        (REGISTRY_NOT_CONFIGURED) where the leading scheduler knows no such registry. Moves no traffic.
+        """
 
     @_abc_1.abstractmethod
     def QualifyArtifact(

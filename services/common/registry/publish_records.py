@@ -86,10 +86,21 @@ class IntentRecord(Record):
         return self.model_copy(update=end)
 
 
+class SyncStatus(enum.StrEnum):
+    """How a commit stands in the registry of models outside: to be pushed, there, or not there and not tried any more."""
+
+    PENDING = "pending"
+    SYNCED = "synced"
+    FAILED = "failed"
+
+
 class CommitRecord(Record):
     """commits/{model}/{revision}: what was taken into service, with serving/ in one transaction; the oldest go.
 
-    ready are the engines that had it ACTIVE, waiting_for those that were to have it and had not yet.
+    ready are the engines that had it ACTIVE, waiting_for those that were to have it and had not yet. What begins with
+    registry_ is of the push to a registry of models: the commits that are pending are the leading scheduler's outbox.
+    registry_sync_status is None where nothing is to be pushed; who and why are of the operator who asked for the last
+    push, empty where it came with the commit.
     """
 
     time: str  # RFC 3339, UTC
@@ -97,3 +108,18 @@ class CommitRecord(Record):
     artifact_id: ArtifactId
     ready: tuple[ProcessId, ...]
     waiting_for: tuple[ProcessId, ...] = ()
+    registry_sync_status: SyncStatus | None = None
+    registry_failure: Failure | None = None
+    registry_who: str = ""
+    registry_why: str = ""
+
+    def asked(self, who: str, why: str) -> CommitRecord:
+        """This one, to be pushed (again)."""
+        return self._with(SyncStatus.PENDING, registry_who=who, registry_why=why)
+
+    def pushed(self, failure: Failure | None) -> CommitRecord:
+        """This one, after its push."""
+        return self._with(SyncStatus.FAILED if failure else SyncStatus.SYNCED, registry_failure=failure)
+
+    def _with(self, status: SyncStatus, **more: object) -> CommitRecord:
+        return self.model_copy(update={"registry_sync_status": status, "registry_failure": None, **more})

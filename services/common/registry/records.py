@@ -291,6 +291,7 @@ class GatewayRecord(ProcessRecord):
 
 
 class SchedulerRecord(ProcessRecord):
-    """schedulers/{id}: the term in which it leads, 0 while it stands by."""
+    """schedulers/{id}: the term in which it leads, 0 while it stands by; whether it knows a registry to push to."""
 
     term: int = 0
+    pushes: bool = False

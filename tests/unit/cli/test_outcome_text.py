@@ -59,3 +59,19 @@ def test_a_status_tells_at_which_stage_a_generation_failed() -> None:
     assert "m@stable revision 2 FAILED: it answers nonsense" == _generation(held)
     held.failure.CopyFrom(FAILURE)
     assert "m@stable revision 2 FAILED (WARM_UP, NOT_FINITE): it answers nonsense" == _generation(held)
+
+
+def test_a_status_tells_of_what_a_registry_does_not_know() -> None:
+    """Of what is served: that it is to be pushed, or why it is not there; nothing of what is there, or need not be."""
+    served = pb.CohortStatus(model="m", cohort="stable", desired_revision=3, serving_revision=2)
+    assert [] == _news(served)
+    served.registry_sync_status = pb.REGISTRY_SYNC_STATUS_SYNCED
+    assert [] == _news(served)
+    served.registry_sync_status = pb.REGISTRY_SYNC_STATUS_PENDING
+    assert ["m@stable revision 2 is to be pushed to the registry"] == _news(served)
+    served.registry_sync_status = pb.REGISTRY_SYNC_STATUS_FAILED
+    served.registry_failure.CopyFrom(
+        pb.Failure(stage=types_pb2.STAGE_PUSH, reason="PUSH_REFUSED", message="it says no")
+    )
+    line = "m@stable revision 2 is served, and not in the registry (PUSH, PUSH_REFUSED): it says no"
+    assert [line] == _news(served)
