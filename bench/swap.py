@@ -11,7 +11,7 @@ At last rollbacks, while the weights of another publish come at 100 KB/s.
 
     make bench BENCH=swap        or        python -m bench.swap --json figures.json
 
-It takes about 25 minutes and makes its files in a work directory (8 GB, removed in the end).
+It takes about 40 minutes and makes its files in a work directory (8 GB, removed in the end).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def smollm2(pair: Pair, swaps: int) -> Leg:
         pair=pair,
         swaps=swaps,
         mix=SMOLLM2_MIX,
-        ticket_ttl_s=10,
+        ticket_ttl_s=15,
         steady_s=10,
         capacity_s=20,
     )
@@ -71,8 +71,8 @@ def llama(pair: Pair, swaps: int) -> Leg:
         name="llama",
         pair=pair,
         swaps=swaps,
-        mix=SMOLLM2_MIX._replace(vocabulary=32_000),
-        ticket_ttl_s=30,
+        mix=Mix(32_000, short=Size(30, 40), long=Size(200, 120)),
+        ticket_ttl_s=40,
         steady_s=20,
         capacity_s=40,
         prompts=10,
