@@ -71,6 +71,8 @@ class Engine:
         on_stall: Told True when steps have stopped for too long, False when they go on; set by the owner.
         accepted: Requests taken in so far, the engine's own included.
         ended: How many of them have ended, by finish reason or error.
+        chunk_tokens: As above.
+        max_batch: As above.
     """
 
     on_stall: Callable[[bool], None]
@@ -91,7 +93,8 @@ class Engine:
         self._caches_prefixes = prefix_cache
         self.accepted = 0
         self.ended: collections.Counter[str] = collections.Counter()
-        self._max_batch = max_batch
+        self.chunk_tokens = chunk_tokens
+        self.max_batch = max_batch
         self._check_every_step = check_every_step
         self._running: set[RequestId] = set()
         self._runs: dict[Job, _Run] = {}
@@ -121,11 +124,16 @@ class Engine:
         return self._loop.tally
 
     @property
+    def is_busy(self) -> bool:
+        """Whether any request is under way; to be asked by any thread."""
+        return bool(self._runs)
+
+    @property
     def load(self) -> Load:
         """The requests under way, as they stand."""
         waiting = sum(job.sequence.phase is Phase.WAITING for job in self._runs)
         running = len(self._runs) - waiting
-        without_place = max(0, waiting - max(0, self._max_batch - running))
+        without_place = max(0, waiting - max(0, self.max_batch - running))
         return Load(running, without_place, waiting - without_place)
 
     @contextlib.asynccontextmanager

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
+from services.engine.rest import Rest
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class ModelLoading:
     Attributes:
         guard: Bounds what this engine takes: its arena, and copies of weights.
         shared: Bounds that together with the weights, which are the loader's where they are used in place.
+        is_busy: Whether requests are under way, beside which loads hold back; asked by their threads.
     """
 
     arena: Arena
@@ -91,6 +94,7 @@ class ModelLoading:
     max_model_len: int
     guard: MemoryGuard = UNGUARDED
     shared: MemoryGuard = UNGUARDED
+    is_busy: Callable[[], bool] = lambda: False
 
     def check_memory(self, manifest: Manifest, *, is_nearby: bool) -> None:
         """Raises Overloaded, with the arithmetic, if an artifact would take more memory than there is.
@@ -155,8 +159,9 @@ class VerifiedWeights:
         need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(header, loading.dtype))
         need.check(loading.guard, loading.shared)
         tell_prealloc(self._resident.numel(), what="weights", artifact_id=self._artifact_id)
-        populate(self._resident, stop)
-        weights = bind(self._mapped, header, self._architecture, loading.dtype, stop)
+        rest = Rest(loading.is_busy, stop)
+        populate(self._resident, stop, rest.take)
+        weights = bind(self._mapped, header, self._architecture, loading.dtype, stop=stop, rest=rest.take)
         limit = min(loading.max_model_len or math.inf, self._architecture.max_position_embeddings)
         decoder = loading.kernels.decoder(self._architecture, weights, int(limit))
         build = build_of(loading.kernels.name, decoder.dtype)

@@ -9,6 +9,7 @@ import mmap
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from services.common.errors import Unavailable
 
 _FAILED: Final = ctypes.c_void_p(-1).value
 _MADV_POPULATE_READ: Final = 22  # Linux 5.14
-_PIECE_BYTES: Final = 64 << 20  # whole huge pages
+_PIECE_BYTES: Final = 4 << 20  # whole huge pages
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -57,7 +58,7 @@ def map_file(path: Path) -> torch.Tensor:
     return torch.frombuffer(buffer, dtype=torch.uint8)
 
 
-def populate(mapped: torch.Tensor, stop: threading.Event) -> None:
+def populate(mapped: torch.Tensor, stop: threading.Event, rest: Callable[[], None] = lambda: None) -> None:
     """Makes every page of a mapping resident, so that the first step does not fault its way through it.
 
     Slow for large files and holds no lock: call it in a thread. Older kernels fault as they go.
@@ -65,9 +66,11 @@ def populate(mapped: torch.Tensor, stop: threading.Event) -> None:
     Args:
         mapped: What `map_file` gave, or the beginning of it.
         stop: Ends it early, between two pieces.
+        rest: Called after every piece.
     """
     for begin in range(0, mapped.numel(), _PIECE_BYTES):
         if stop.is_set():
             return
         piece = mapped[begin : begin + _PIECE_BYTES]
         _libc.madvise(piece.data_ptr(), piece.numel(), _MADV_POPULATE_READ)
+        rest()

@@ -88,6 +88,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
             config.checkpoint.memory_guard_ratio,
             lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)),
         ),
+        is_busy=lambda: engine.is_busy,
     )
     async with engine, connect(str(config.loader)) as channel:
         room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self
 
@@ -54,13 +54,17 @@ class Reservation:
         return self._slot.kind
 
     @contextlib.contextmanager
-    def populating(self) -> Iterator[None]:
-        """Takes the rest of the pages while the scope reads into them: the disk need not wait for that."""
+    def populating(self, begin: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Takes the rest of the pages while the scope reads into them: the disk need not wait for that.
+
+        Args:
+            begin: Called first by the thread that takes them.
+        """
         if self._mapping is None:
             yield
             return
         ended = threading.Event()
-        with ThreadPoolExecutor(1, "halogen-populate") as pool:
+        with ThreadPoolExecutor(1, "halogen-populate", begin) as pool:
             ahead = pool.submit(self._populate, self._mapping, ended)
             try:
                 yield

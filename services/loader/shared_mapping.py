@@ -17,7 +17,9 @@ from services.loader.smaps import Smaps, parse_smaps
 
 _MADV_POPULATE_READ: Final = 22  # linux/mman.h, since 5.14; Python 3.11 does not name them
 _MADV_POPULATE_WRITE: Final = 23
-_STEP_BYTES: Final = 64 << 20  # between two looks whether to stop
+_STEP_BYTES: Final = (
+    4 << 20
+)  # whole huge pages; between two looks whether to stop, also by a thread that hardly runs
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -47,7 +48,8 @@ class WeightLoad(NamedTuple):
         try:
             _write_header(self.header, self.reservation.sink)
             progress(self.header.data_offset)
-            with self.reservation.populating():
+            stand_back = functools.partial(reading.pace.stand_back, self.header.data_bytes)
+            with self.reservation.populating(stand_back):
                 reader.read_into(self.reservation.sink, progress, stop)
         except BaseException:
             self.reservation.discard()

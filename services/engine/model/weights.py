@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, NoReturn
 
 import torch
@@ -72,7 +72,9 @@ def bind(
     header: Header,
     architecture: Architecture,
     dtype: DTypeChoice,
+    *,
     stop: threading.Event | None = None,
+    rest: Callable[[], None] = lambda: None,
 ) -> LlamaWeights:
     """Makes the weights' views of the mapping.
 
@@ -82,6 +84,7 @@ def bind(
         architecture: What the artifact's config.json describes.
         dtype: "float32" copies weights stored in less; anything else uses them in place, but for fp16, which is copied.
         stop: Calls it off between two tensors.
+        rest: Called after every tensor.
 
     Raises:
         CorruptData, Unsupported: As `check_tensors` does.
@@ -89,7 +92,7 @@ def bind(
     """
     check_tensors(header, architecture, dtype)
     made_in = _TORCH[compute_dtype(architecture.dtype, dtype)]
-    return _Binder(mapped, header, made_in, stop or threading.Event()).bind(architecture)
+    return _Binder(mapped, header, made_in, stop or threading.Event(), rest).bind(architecture)
 
 
 def _check_dtype(stored: DType, choice: DTypeChoice) -> None:
@@ -120,9 +123,15 @@ class _Binder:
     """Views of one mapping, in one dtype."""
 
     def __init__(
-        self, mapped: torch.Tensor, header: Header, dtype: torch.dtype, stop: threading.Event
+        self,
+        mapped: torch.Tensor,
+        header: Header,
+        dtype: torch.dtype,
+        stop: threading.Event,
+        rest: Callable[[], None],
     ) -> None:
         self._stop = stop
+        self._rest = rest
         self._mapped = mapped
         self._tensors = header.tensors
         self._dtype = dtype
@@ -164,4 +173,6 @@ class _Binder:
                 _refuse(f"tensor {entry.name} does not follow {before.name}")
         stored = self._mapped[entries[0].offset : entries[-1].end].view(_TORCH[entries[0].dtype])
         rows = sum(entry.shape[0] for entry in entries)
-        return stored.view(rows, *entries[0].shape[1:]).to(self._dtype)
+        made = stored.view(rows, *entries[0].shape[1:]).to(self._dtype)
+        self._rest()
+        return made
