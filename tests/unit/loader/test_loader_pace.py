@@ -1,4 +1,4 @@
-"""Reads beside live traffic: bounded, at idle I/O priority, and at full speed when nobody is served."""
+"""Reads beside live traffic: bounded, at idle priority, and at full speed when nobody is served."""
 
 from __future__ import annotations
 
