@@ -11,6 +11,7 @@ import typer
 
 from services.cli import qualification_text, qualify
 from services.cli.console import out
+from services.cli.gateway_option import credentials_option
 from services.cli.inspected import Inspected
 from services.cli.options import JsonOption
 from services.common.checkpoint.artifact_diff import ABSENT, Difference, differences
@@ -21,6 +22,8 @@ from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.requirements import Requirements
 from services.common.checkpoint.signatures import Signature
 from services.common.checkpoint.tensor_table import encode_entry
+from services.common.rpc.credentials import Credentials
+from services.common.rpc.endpoint import Endpoint
 
 _DIFFERENT: Final = 1
 _WIDTH: Final = 100  # columns, for what people wrote
@@ -41,8 +44,11 @@ RecordsOption = Annotated[
 ]
 
 
+@credentials_option
 def inspect(
     artifact: ArtifactArgument,
+    *,
+    credentials: Credentials,
     quick: QuickOption = False,
     address: RecordsOption = None,
     as_json: JsonOption = False,
@@ -54,7 +60,7 @@ def inspect(
     inspected = Inspected.open(artifact, quick=quick)
     described = _describe(inspected)
     if address and inspected.manifest:
-        described["qualifications"] = qualify.on_record(address, inspected.manifest.id)
+        described["qualifications"] = qualify.on_record(Endpoint(address, credentials), inspected.manifest.id)
     if as_json:
         out.print_json(data=described)
     else:

@@ -15,6 +15,7 @@ from services.cli.console import CommandError, err, out
 from services.common.client import MAX_TRIES, Client, CompletionStream
 from services.common.client_options import Options
 from services.common.completion import Chunk, Completion
+from services.common.rpc.endpoint import Peer
 
 
 class Message(NamedTuple):
@@ -64,7 +65,7 @@ class Timing(NamedTuple):
 
 
 async def generate(
-    address: str,
+    gateway: Peer,
     prompt: str,
     asking: Asking,
     *,
@@ -73,12 +74,12 @@ async def generate(
     max_tries: int = MAX_TRIES,
 ) -> Completion:
     """Continues a text and shows it, with its `figures` there."""
-    async with Client(address, max_tries=max_tries) as client:
+    async with Client(gateway, max_tries=max_tries) as client:
         return await _show(client.generate(prompt, **asking.options()), figures, as_json=as_json)
 
 
 async def chat(
-    address: str,
+    gateway: Peer,
     messages: Sequence[Message],
     asking: Asking,
     *,
@@ -87,12 +88,12 @@ async def chat(
     max_tries: int = MAX_TRIES,
 ) -> Completion:
     """Asks for the next turn of a conversation and shows it, with its `figures` there."""
-    async with Client(address, max_tries=max_tries) as client:
+    async with Client(gateway, max_tries=max_tries) as client:
         turns = [message._asdict() for message in messages]
         return await _show(client.chat(turns, **asking.options()), figures, as_json=as_json)
 
 
-async def converse(address: str, begun: Sequence[Message], asking: Asking) -> None:
+async def converse(gateway: Peer, begun: Sequence[Message], asking: Asking) -> None:
     """Talks until the end of standard input."""
     messages = list(begun)
     while True:
@@ -102,7 +103,7 @@ async def converse(address: str, begun: Sequence[Message], asking: Asking) -> No
             return
         if line.strip():
             messages.append(user(line))
-            answer = await chat(address, messages, asking)
+            answer = await chat(gateway, messages, asking)
             messages.append(Message("assistant", answer.text))
 
 

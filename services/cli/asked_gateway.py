@@ -10,32 +10,49 @@ from services.cli.console import CommandError
 from services.cli.control_client import START_S
 from services.cli.home import Home
 from services.cli.run_state import RunState
+from services.common.rpc.credentials import NO_CREDENTIALS, Credentials
+from services.common.rpc.endpoint import Endpoint
 
 USUAL_ADDRESS: Final = "127.0.0.1:50051"
 _RUNNING_S: Final = 3.0
 
 
 class AskedGateway(NamedTuple):
-    """Where it is, and how long it may take until it answers: longer while a launcher is starting it."""
+    """The one that was chosen.
+
+    Attributes:
+        address: host:port.
+        patience_s: How long it may take until it answers: longer while a launcher is starting it.
+        credentials: Shown to it.
+        home: The folder of the local system that was asked for, if one was.
+    """
 
     address: str
     patience_s: float
+    credentials: Credentials = NO_CREDENTIALS
+    home: Path | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.address, self.credentials)
 
 
-def choose(address: str | None, asked: Path | None) -> AskedGateway:
+def choose(
+    address: str | None, asked: Path | None, credentials: Credentials = NO_CREDENTIALS
+) -> AskedGateway:
     """The gateway at `address`, else of the local system in the home `asked` for, or found from here.
 
     Raises:
         CommandError: There is a home and its system does not run: nobody else's is asked instead.
     """
     if address:
-        return AskedGateway(address, _RUNNING_S)
+        return AskedGateway(address, _RUNNING_S, credentials, asked)
     place = Home.find(asked)
     if state := run_state.running(place):
-        return AskedGateway(state.addresses.gateway, START_S)
+        return AskedGateway(state.addresses.gateway, START_S, credentials, asked)
     if place.root.is_dir() or place.root != Path.cwd() / home.NAME:
         raise _stopped(place, "--address, that of a gateway elsewhere")
-    return AskedGateway(USUAL_ADDRESS, _RUNNING_S)
+    return AskedGateway(USUAL_ADDRESS, _RUNNING_S, credentials, asked)
 
 
 def local_store(asked: Path | None) -> str:

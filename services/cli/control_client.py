@@ -13,6 +13,7 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1.control_pb2_grpc import ControlServiceStub
 from services.common.errors import Unavailable, Unsupported
 from services.common.rpc.client import connect
+from services.common.rpc.endpoint import Endpoint, Peer
 from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
@@ -44,9 +45,9 @@ class Order(NamedTuple):
 class ControlClient:
     """One gateway's ControlService; a context manager. Raises the errors of services.common.errors."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._channel = connect(address)
+    def __init__(self, gateway: Peer) -> None:
+        self._address = Endpoint.of(gateway).address
+        self._channel = connect(gateway)
         self._stub = ControlServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:

@@ -9,13 +9,15 @@ import typer
 from rich.table import Table
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import asked_gateway
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import out
 from services.cli.control_client import ControlClient
+from services.cli.gateway_option import gateway_option
 from services.cli.message_json import fields_of
-from services.cli.options import AddressOption, HomeOption, JsonOption, PublishedModelArgument
+from services.cli.options import JsonOption, PublishedModelArgument
 from services.cli.outcome_text import outcome_text
 from services.cli.traced import run_traced
+from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
 
@@ -23,26 +25,26 @@ AnyCohortOption = Annotated[str, typer.Option("--cohort", help="stable or canary
 MostOption = Annotated[int, typer.Option("--most", min=1, max=1000, help="Most publishes to show.")]
 
 
+@gateway_option
 def history(
     model: PublishedModelArgument,
     *,
+    gateway: AskedGateway,
     cohort: AnyCohortOption = "",
     most: MostOption = 20,
-    address: AddressOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what was published of a model, newest first: by whom, why, and how it ended."""
     request = pb.ListHistoryRequest(model=model, cohort=cohort, max_entries=most)
-    entries = run_traced(_read(asked_gateway.choose(address, home).address, request))
+    entries = run_traced(_read(gateway.endpoint, request))
     if as_json:
         out.print(json.dumps([fields_of(entry) for entry in entries], indent=2), markup=False)
     else:
         out.print(_table(model, entries))
 
 
-async def _read(address: str, request: pb.ListHistoryRequest) -> list[pb.HistoryEntry]:
-    async with ControlClient(address) as control:
+async def _read(gateway: Peer, request: pb.ListHistoryRequest) -> list[pb.HistoryEntry]:
+    async with ControlClient(gateway) as control:
         return await control.history(request, _ANSWER_S)
 
 

@@ -13,7 +13,6 @@ from services.cli import (
     abort_command,
     artifact_commands,
     ask,
-    asked_gateway,
     cache_commands,
     convert_command,
     demo,
@@ -25,16 +24,18 @@ from services.cli import (
     rollback_command,
     run_state,
     sign_commands,
+    token_command,
     up,
     verify,
     watch_command,
 )
 from services.cli import status as status_command
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import CommandError, err, out
 from services.cli.convert_command import QuantPolicyOption
+from services.cli.gateway_option import gateway_option
 from services.cli.home import Home
 from services.cli.options import (
-    AddressOption,
     CohortOption,
     HomeOption,
     JsonOption,
@@ -109,10 +110,11 @@ def down(home: HomeOption = None) -> None:
 
 
 @app.command()
+@gateway_option
 def generate(
     prompt: Annotated[str, typer.Argument(help="The text to continue; - reads standard input.")],
     *,
-    address: AddressOption = None,
+    gateway: AskedGateway,
     model: ModelOption = "",
     cohort: CohortOption = "",
     max_tokens: MaxTokensOption = None,
@@ -122,7 +124,6 @@ def generate(
     seed: SeedOption = None,
     stop: StopOption = None,
     timeout: TimeoutOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Continue a text."""
@@ -130,15 +131,16 @@ def generate(
         model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
-    run_traced(ask.generate(asked_gateway.choose(address, home).address, text, asking, as_json=as_json))
+    run_traced(ask.generate(gateway.endpoint, text, asking, as_json=as_json))
 
 
 @app.command()
+@gateway_option
 def chat(
     message: Annotated[str | None, typer.Argument(help="One question; a conversation when left out.")] = None,
     *,
+    gateway: AskedGateway,
     system: Annotated[str, typer.Option("--system", help="What the model shall be told first.")] = "",
-    address: AddressOption = None,
     model: ModelOption = "",
     cohort: CohortOption = "",
     max_tokens: MaxTokensOption = None,
@@ -148,7 +150,6 @@ def chat(
     seed: SeedOption = None,
     stop: StopOption = None,
     timeout: TimeoutOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a question, or talk."""
@@ -159,14 +160,14 @@ def chat(
     if message is not None:
         run_traced(
             ask.chat(
-                asked_gateway.choose(address, home).address,
+                gateway.endpoint,
                 [*begun, ask.user(message)],
                 asking,
                 as_json=as_json,
             )
         )
     else:
-        run_traced(ask.converse(asked_gateway.choose(address, home).address, begun, asking))
+        run_traced(ask.converse(gateway.endpoint, begun, asking))
 
 
 app.command("convert")(convert_command.convert)
@@ -176,6 +177,7 @@ app.command("diff")(artifact_commands.diff)
 app.command("keygen")(sign_commands.keygen)
 app.command("sign")(sign_commands.sign)
 app.command("qualify")(qualify.qualify)
+app.command("token")(token_command.token)
 app.add_typer(cache_commands.app, name="cache")
 
 
@@ -197,11 +199,10 @@ app.command("watch")(watch_command.watch)
 
 
 @app.command("status")
-def status(address: AddressOption = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
+@gateway_option
+def status(*, gateway: AskedGateway, as_json: JsonOption = False) -> None:
     """Show what is served where."""
-    status_command.show(
-        run_traced(status_command.read(asked_gateway.choose(address, home).address)), as_json=as_json
-    )
+    status_command.show(run_traced(status_command.read(gateway.endpoint)), as_json=as_json)
 
 
 def run() -> None:

@@ -19,6 +19,7 @@ from services.common.checkpoint.artifact_store import ArtifactStore, read_manife
 from services.common.checkpoint.signatures import UNTRUSTED
 from services.common.errors import NotFound
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
+from services.common.rpc.endpoint import Peer
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
@@ -201,7 +202,7 @@ async def _until_active(control: ControlClient, wanted: Published) -> None:
 
 
 async def publish(
-    address: str,
+    gateway: Peer,
     order: Order,
     artifact: Path | str,
     store: str,
@@ -214,7 +215,7 @@ async def publish(
     """The whole way of one artifact; waits until it is served unless `wait_s` is 0.
 
     Args:
-        address: The gateway's.
+        gateway: Whom to ask.
         order: Names no artifact yet.
         artifact: Its directory, which is copied to the store, or the id, or its beginning, of one that the store has.
         store: Needed for a directory only.
@@ -228,7 +229,7 @@ async def publish(
         CommandError: The artifact cannot be served; the line says why.
     """
     with span("publish", {MODEL: order.model, COHORT: order.cohort}):
-        async with ControlClient(address) as control:
+        async with ControlClient(gateway) as control:
             await control.connect(patience_s)
             with byte_progress() as progress:
                 artifact_id = await (

@@ -12,12 +12,12 @@ import typer
 from services.cli import asked_gateway
 from services.cli import publish as publishing
 from services.cli import unpublish as unpublishing
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import out
 from services.cli.control_client import Order
+from services.cli.gateway_option import gateway_option
 from services.cli.options import (
-    AddressOption,
     ExpectedRevisionOption,
-    HomeOption,
     JsonOption,
     MinReadyOption,
     PublishedCohortOption,
@@ -56,10 +56,12 @@ StoreOption = Annotated[
 ]
 
 
+@gateway_option
 def publish(
     model: PublishedModelArgument,
     artifact: PublishedArtifactArgument,
     *,
+    gateway: AskedGateway,
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
     why: WhyOption = "halogen publish",
@@ -70,19 +72,16 @@ def publish(
     timeout_ms: TimeoutMsOption = None,
     wait: WaitServedOption = 300,
     store: StoreOption = None,
-    address: AddressOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an artifact: copy it to the store unless it is there, have it verified, name it for a cohort."""
     chosen = publishing.choose(artifact)
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, min_ready, timeout_ms)
-    gateway = asked_gateway.choose(address, home)
     work = publishing.publish(
-        gateway.address,
+        gateway.endpoint,
         order,
         chosen,
-        _store(store, home) if isinstance(chosen, Path) else "",
+        _store(store, gateway.home) if isinstance(chosen, Path) else "",
         reverify=reverify,
         wait_s=wait,
         once=once,
@@ -107,23 +106,22 @@ def _tell(published: Published, *, is_served: bool, as_json: bool) -> None:
     out.print(f"revision {revision} of {model}@{cohort} {state}: artifact {artifact_id}")
 
 
+@gateway_option
 def unpublish(
     model: PublishedModelArgument,
     *,
+    gateway: AskedGateway,
     why: WhyOption,
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
     expected_revision: ExpectedRevisionOption = None,
     wait: WaitUnloadedOption = 300,
-    address: AddressOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve a model no more: new requests are refused, running ones finish, engines unload it."""
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
-    gateway = asked_gateway.choose(address, home)
     revision = run_traced(
-        unpublishing.unpublish(gateway.address, order, wait_s=wait, patience_s=gateway.patience_s)
+        unpublishing.unpublish(gateway.endpoint, order, wait_s=wait, patience_s=gateway.patience_s)
     )
     if as_json:
         out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)

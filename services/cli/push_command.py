@@ -11,13 +11,12 @@ from typing import Annotated
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import asked_gateway
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import CommandError, err, out
 from services.cli.control_client import ControlClient
+from services.cli.gateway_option import gateway_option
 from services.cli.message_json import fields_of
 from services.cli.options import (
-    AddressOption,
-    HomeOption,
     JsonOption,
     PublishedModelArgument,
     WhoOption,
@@ -25,6 +24,7 @@ from services.cli.options import (
 )
 from services.cli.outcome_text import stage_name
 from services.cli.traced import run_traced
+from services.common.rpc.endpoint import Peer
 from services.common.telemetry.attributes import MODEL
 from services.common.telemetry.tracing import span
 
@@ -36,21 +36,20 @@ WaitPushedOption = Annotated[
 ]
 
 
+@gateway_option
 def push(
     model: PublishedModelArgument,
     revision: PushedRevisionArgument = None,
     *,
+    gateway: AskedGateway,
     why: WhyOption,
     who: WhoOption = "",
     wait: WaitPushedOption = 300,
-    address: AddressOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell the registry of models what was served; status 1 when it does not take it."""
     request = pb.PushCommitRequest(model=model, revision=revision or 0, who=who or getpass.getuser(), why=why)
-    gateway = asked_gateway.choose(address, home)
-    pushed = run_traced(follow(gateway.address, request, wait_s=wait, patience_s=gateway.patience_s))
+    pushed = run_traced(follow(gateway.endpoint, request, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
         out.print(json.dumps(fields_of(pushed)), markup=False)
     else:
@@ -60,7 +59,7 @@ def push(
 
 
 async def follow(
-    address: str, request: pb.PushCommitRequest, *, wait_s: float, patience_s: float
+    gateway: Peer, request: pb.PushCommitRequest, *, wait_s: float, patience_s: float
 ) -> pb.PushCommitResponse:
     """How the push stands once it has ended, or at once when `wait_s` is 0.
 
@@ -69,7 +68,7 @@ async def follow(
         CommandError: It has not ended after `wait_s` seconds.
     """
     with span("push", {MODEL: request.model}), err.status("waiting for the registry"):
-        async with ControlClient(address) as control:
+        async with ControlClient(gateway) as control:
             await control.connect(patience_s)
             try:
                 async with asyncio.timeout(wait_s or None):

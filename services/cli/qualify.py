@@ -11,13 +11,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import asked_gateway
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import CommandError, out
 from services.cli.control_client import ControlClient
+from services.cli.gateway_option import gateway_option
 from services.cli.id_prefix import completed
 from services.cli.options import (
-    AddressOption,
-    HomeOption,
     JsonOption,
     PublishedCohortOption,
     WhoOption,
@@ -26,6 +25,7 @@ from services.cli.qualification_text import fields, line
 from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.manifest import MANIFEST_NAME
 from services.common.ids import ARTIFACT_ID_PATTERN
+from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
 
@@ -53,9 +53,11 @@ BuildOption = Annotated[
 ]
 
 
+@gateway_option
 def qualify(
     target: TargetArgument,
     *,
+    gateway: AskedGateway,
     why: WhyNeededOption,
     approve: ApproveOption = None,
     accuracy: AccuracyOption = None,
@@ -64,8 +66,6 @@ def qualify(
     build: BuildOption = "",
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
-    address: AddressOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put on record what was found of an artifact on one build; `halogen status` shows it."""
@@ -78,16 +78,15 @@ def qualify(
         who=who or getpass.getuser(),
         why=why,
     )
-    gateway = asked_gateway.choose(address, home)
-    qualification = asyncio.run(put_on_record(gateway.address, target, cohort, request))
+    qualification = asyncio.run(put_on_record(gateway.endpoint, target, cohort, request))
     out.print(json.dumps(fields(qualification)) if as_json else line(qualification), markup=False)
 
 
 async def put_on_record(
-    address: str, target: str, cohort: str, request: pb.QualifyArtifactRequest
+    gateway: Peer, target: str, cohort: str, request: pb.QualifyArtifactRequest
 ) -> pb.Qualification:
     """Sends the request for the artifact that `target` means; returns what is on record then."""
-    async with ControlClient(address) as control:
+    async with ControlClient(gateway) as control:
         request.artifact_id = _local_id(target) or _known_id(await control.status(_ANSWER_S), target, cohort)
         return await control.qualify(request)
 
@@ -113,11 +112,11 @@ def _known_id(status: pb.Status, target: str, cohort: str) -> str:
     )
 
 
-def on_record(address: str, artifact_id: str) -> list[dict[str, Any]]:
+def on_record(gateway: Peer, artifact_id: str) -> list[dict[str, Any]]:
     """What is on record of an artifact, build by build, as the gateway tells it."""
 
     async def read() -> pb.Status:
-        async with ControlClient(address) as control:
+        async with ControlClient(gateway) as control:
             return await control.status(_ANSWER_S)
 
     return [fields(each) for each in asyncio.run(read()).qualifications if each.artifact_id == artifact_id]

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from services.cli import asked_gateway
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import err, out
 from services.cli.control_client import ControlClient, Order
+from services.cli.gateway_option import gateway_option
 from services.cli.options import (
-    AddressOption,
     ExpectedRevisionOption,
-    HomeOption,
     JsonOption,
     MinReadyOption,
     PublishedCohortOption,
@@ -27,6 +26,7 @@ from services.cli.options import (
 from services.cli.publish import wait_until_serving
 from services.cli.published import Published
 from services.cli.traced import run_traced
+from services.common.rpc.endpoint import Peer
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
@@ -38,9 +38,11 @@ ToRevisionOption = Annotated[
 ]
 
 
+@gateway_option
 def rollback(
     model: PublishedModelArgument,
     *,
+    gateway: AskedGateway,
     why: WhyOption,
     to: ToRevisionOption = None,
     cohort: PublishedCohortOption = "stable",
@@ -49,14 +51,11 @@ def rollback(
     min_ready: MinReadyOption = None,
     timeout_ms: TimeoutMsOption = None,
     wait: WaitServedOption = 300,
-    address: AddressOption = None,
-    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve again what was served before, under a new revision; at once, where engines still hold it."""
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, min_ready, timeout_ms)
-    gateway = asked_gateway.choose(address, home)
-    published = run_traced(roll_back(gateway.address, order, to, wait_s=wait, patience_s=gateway.patience_s))
+    published = run_traced(roll_back(gateway.endpoint, order, to, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
         out.print(json.dumps(published._asdict()), markup=False)
     else:
@@ -66,7 +65,7 @@ def rollback(
 
 
 async def roll_back(
-    address: str, order: Order, to_revision: int | None, *, wait_s: float, patience_s: float
+    gateway: Peer, order: Order, to_revision: int | None, *, wait_s: float, patience_s: float
 ) -> Published:
     """Names it; waits until it is served unless `wait_s` is 0.
 
@@ -75,7 +74,7 @@ async def roll_back(
         CommandError: It cannot be served; the line says why.
     """
     with span("rollback", {MODEL: order.model, COHORT: order.cohort}):
-        async with ControlClient(address) as control:
+        async with ControlClient(gateway) as control:
             await control.connect(patience_s)
             done = await control.roll_back(order, to_revision)
             published = Published(order.model, order.cohort, done.artifact_id, done.revision)

@@ -15,12 +15,13 @@ from services.cli.message_json import fields_of
 from services.cli.outcome_text import stage_name, state_name
 from services.cli.progress_text import progress_line
 from services.cli.qualification_text import line
+from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
 
 
-async def read(address: str) -> pb.Status:
-    async with ControlClient(address) as control:
+async def read(gateway: Peer) -> pb.Status:
+    async with ControlClient(gateway) as control:
         return await control.status(_ANSWER_S)
 
 

@@ -8,11 +8,12 @@ import contextlib
 from halogen.v1 import control_pb2 as pb
 from services.cli.console import CommandError, err
 from services.cli.control_client import START_S, ControlClient, Order
+from services.common.rpc.endpoint import Peer
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
 
 
-async def unpublish(address: str, order: Order, *, wait_s: float, patience_s: float = START_S) -> int:
+async def unpublish(gateway: Peer, order: Order, *, wait_s: float, patience_s: float = START_S) -> int:
     """Withdraws the cohort and returns the revision; waits until no engine holds it unless `wait_s` is 0.
 
     Raises:
@@ -20,7 +21,7 @@ async def unpublish(address: str, order: Order, *, wait_s: float, patience_s: fl
         CommandError: An engine still holds it when the time is over.
     """
     with span("unpublish", {MODEL: order.model, COHORT: order.cohort}):
-        async with ControlClient(address) as control:
+        async with ControlClient(gateway) as control:
             await control.connect(patience_s)
             revision = await control.unpublish(order)
             if wait_s:

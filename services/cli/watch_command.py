@@ -9,13 +9,15 @@ from typing import Annotated, Final
 import typer
 
 from halogen.v1 import control_pb2 as pb
-from services.cli import asked_gateway
+from services.cli.asked_gateway import AskedGateway
 from services.cli.console import out
 from services.cli.control_client import ControlClient
+from services.cli.gateway_option import gateway_option
 from services.cli.message_json import fields_of
-from services.cli.options import AddressOption, HomeOption, JsonOption, PublishedModelArgument
+from services.cli.options import JsonOption, PublishedModelArgument
 from services.cli.outcome_text import outcome_text
 from services.cli.traced import run_traced
+from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
 
@@ -24,23 +26,22 @@ RevisionArgument = Annotated[
 ]
 
 
+@gateway_option
 def watch(
     model: PublishedModelArgument,
     revision: RevisionArgument = None,
     *,
-    address: AddressOption = None,
-    home: HomeOption = None,
+    gateway: AskedGateway,
     as_json: JsonOption = False,
 ) -> None:
     """Follow a publish until it has ended, with a line for every change; status 1 unless it was served."""
-    gateway = asked_gateway.choose(address, home)
-    if not run_traced(follow(gateway.address, model, revision, as_json=as_json)):
+    if not run_traced(follow(gateway.endpoint, model, revision, as_json=as_json)):
         raise typer.Exit(1)
 
 
-async def follow(address: str, model: str, revision: int | None, *, as_json: bool) -> bool:
+async def follow(gateway: Peer, model: str, revision: int | None, *, as_json: bool) -> bool:
     """Whether it was applied."""
-    async with ControlClient(address) as control:
+    async with ControlClient(gateway) as control:
         chosen = await _last(control, model) if revision is None else revision
         state = pb.PUBLISH_STATE_UNSPECIFIED
         async with contextlib.aclosing(control.watch_publish(model, chosen)) as outcomes:

@@ -28,6 +28,8 @@ from services.common.deadline import Deadline
 from services.common.errors import Cancelled, HalogenError, InternalError, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.rpc.client import connect
+from services.common.rpc.credentials import Credentials
+from services.common.rpc.endpoint import Endpoint, Peer
 from services.common.rpc.status import PUSHBACK_KEY, from_rpc_error
 from services.common.telemetry.attributes import CHAT, TEXT_COMPLETION
 
@@ -53,18 +55,20 @@ class Client:
     """A connection to one gateway, as a context manager; leaving it cancels what is still running.
 
     Args:
-        address: host:port of the gateway.
+        gateway: host:port of the gateway; or that with the credentials that are shown to it.
+        token: A bearer token that is shown to it, where it asks for one.
         max_tries: How often a completion may be asked for before its first chunk, when the server says that
             and when to come back. 1 never tries again.
     """
 
-    def __init__(self, address: str, *, max_tries: int = MAX_TRIES) -> None:
-        self._address = address
+    def __init__(self, gateway: Peer, *, token: str = "", max_tries: int = MAX_TRIES) -> None:
+        address, credentials = Endpoint.of(gateway)
+        self._gateway = Endpoint(address, Credentials.of(token=token) if token else credentials)
         self._max_tries = max_tries
         self._open_stub: InferenceServiceAsyncStub | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = connect(self._address)
+        self._channel = connect(self._gateway)
         self._open_stub = InferenceServiceStub(self._channel)
         return self
 
@@ -150,7 +154,7 @@ class Client:
         ]
 
     def _stream(self, start: _Start, operation: str, options: Options) -> CompletionStream:
-        span = RequestSpan(operation, self._address, options)
+        span = RequestSpan(operation, self._gateway.address, options)
         return CompletionStream(_chunks(start, options.get("timeout_s"), self._max_tries, span))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -26,6 +26,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from services.common.auth_config import AuthConfig
 from services.common.config_file import nearest, read_settings
 from services.common.ending import REFUSED
 from services.common.errors import InvalidRequest
@@ -49,7 +50,7 @@ _NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
 _in_file: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("in_file", default=_NO_SETTINGS)
 
 
-class ProcessConfig(BaseSettings):
+class ProcessConfig(AuthConfig):
     """What every process can be told. Each room's `config.py` adds its own fields."""
 
     model_config = SettingsConfigDict(
@@ -107,6 +108,11 @@ class ProcessConfig(BaseSettings):
         except re.error as fault:
             raise ValueError(f"is no regular expression: {fault}") from None
         return value
+
+    @model_validator(mode="after")
+    def _check_auth(self) -> Self:
+        self.check_listen(self.listen)
+        return self
 
     @property
     def process_id(self) -> ProcessId:

@@ -13,7 +13,7 @@ from halogen.v1 import loader_pb2, loader_pb2_grpc
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, Role
 from services.common.errors import CorruptData, InternalError, Unavailable
 from services.common.ids import ArtifactId
-from services.common.rpc.status import from_rpc_error
+from services.common.rpc.peer_error import from_peer
 from services.engine.loaded_model import PreparedArtifact
 
 SILENCE_S: Final = 60.0  # a loader at work tells its progress far more often
@@ -42,7 +42,7 @@ class LoaderClient:
         try:
             manifest = Manifest.decode(await self._read(artifact_id, MANIFEST_NAME))
         except grpc.aio.AioRpcError as failure:
-            raise from_rpc_error(failure) from None
+            raise from_peer(failure, "the loader") from None
         if manifest.id != artifact_id:
             raise CorruptData(f"the loader gave another artifact's {MANIFEST_NAME}")
         return manifest
@@ -57,7 +57,7 @@ class LoaderClient:
             prepared = await self._prepare(artifact_id)
             config = await self._read(artifact_id, PATHS[Role.CONFIG])
         except grpc.aio.AioRpcError as failure:
-            raise from_rpc_error(failure) from None
+            raise from_peer(failure, "the loader") from None
         weights = next((f for f in prepared.files if f.path == PATHS[Role.WEIGHTS]), None)
         if weights is None:
             raise InternalError("the loader prepared an artifact without weights")

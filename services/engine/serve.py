@@ -37,6 +37,7 @@ from services.common.registry.store import Store
 from services.common.registry.view import View
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
+from services.common.rpc.endpoint import Endpoint
 from services.common.rpc.server import RpcServer
 from services.common.telemetry.prealloc import tell_prealloc
 from services.common.ticket import TicketSigner
@@ -90,7 +91,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         ),
         is_busy=lambda: engine.is_busy,
     )
-    async with engine, connect(str(config.loader)) as channel:
+    async with engine, connect(Endpoint(str(config.loader), config.credentials)) as channel:
         room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))
         await room.serve(store, stop, started)
 
@@ -134,7 +135,7 @@ class _Room:
         )
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
-        server = RpcServer([SERVICE], self._config.slow_reader_s)
+        server = RpcServer([SERVICE], self._config.slow_reader_s, self._config.access)
         registry = fresh_registry(self._config.role, self._build, server.readiness, server.in_flight)
         export(registry, self._engine, self._generations, self._build)
         async with Probes(self._config.http_listen, server.readiness, registry) as http:

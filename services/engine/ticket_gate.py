@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from services.common.errors import PreconditionFailed
+from services.common.errors import PreconditionFailed, Unauthenticated
 from services.common.ids import InstanceId, TicketId
 from services.common.ticket import Ticket, TicketSigner
 
@@ -38,9 +38,14 @@ class TicketGate:
             now_ns: Unix time.
 
         Raises:
+            Unauthenticated: There is none.
             PermissionDenied: It was not signed with our key.
             PreconditionFailed: For another instance, from an older term, too old, or used before.
         """
+        if not mac:
+            raise Unauthenticated(
+                "there is no signed ticket; ask SchedulerService.GrantTicket for one", reason="TICKET_MISSING"
+            )
         self._signer.check(ticket, mac)
         if ticket.engine_instance_id != self._instance_id:
             self._refuse("it is for another instance of this engine", "TICKET_FOR_OTHER_INSTANCE")

@@ -7,7 +7,8 @@ from typing import Final
 import grpc
 
 from services.common.errors import Cancelled, HalogenError, InternalError, Unavailable
-from services.common.rpc.status import UNREACHABLE, from_rpc_error
+from services.common.rpc.peer_error import from_peer
+from services.common.rpc.status import UNREACHABLE
 
 PEER_GONE: Final = "PEER_GONE"  # the reason where the peer had no say in it
 _RETRY_AFTER_S: Final = 1.0
@@ -23,7 +24,7 @@ def peer_failure(failure: grpc.aio.AioRpcError, peer: str) -> HalogenError:
         failure: Of the call.
         peer: Who was called, for the message.
     """
-    error = from_rpc_error(failure)
+    error = from_peer(failure, peer)
     if isinstance(error, Cancelled):
         return _gone(f"{peer} is ending; try again")
     if error.reason == UNREACHABLE:

@@ -66,10 +66,10 @@ class Facts(NamedTuple):
 async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, then finishes what runs."""
     async with AsyncExitStack() as scope:
-        server = RpcServer(SERVICES, config.slow_reader_s)
+        server = RpcServer(SERVICES, config.slow_reader_s, config.access)
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
-        channels = await scope.enter_async_context(ChannelPool())
+        channels = await scope.enter_async_context(ChannelPool(config.credentials))
         facts = await scope.enter_async_context(_followed(store))
         loaders = Loaders(facts.loaders)
         files = LoaderFiles(channels, loaders)

@@ -13,17 +13,21 @@ from halogen.v1.engine_pb2_grpc import EngineServiceStub
 from services.common.ids import ArtifactId, InstanceId, TicketId
 from services.common.registry.records import GenerationState
 from services.common.rpc.client import connect
-from services.common.rpc.status import from_rpc_error
+from services.common.rpc.credentials import Credentials
+from services.common.rpc.endpoint import Endpoint
+from services.common.rpc.peer_error import from_peer
 from services.scheduler.occupancy import Delta, LiveTicket, Resident, Snapshot
 
 
 @contextlib.asynccontextmanager
-async def watch_occupancy(address: str) -> AsyncIterator[AsyncIterator[Snapshot | Delta]]:
-    """The occupancy of the engine at `address`, for as long as the scope lasts.
+async def watch_occupancy(
+    credentials: Credentials, address: str
+) -> AsyncIterator[AsyncIterator[Snapshot | Delta]]:
+    """The occupancy of the engine at `address`, to whom `credentials` are shown, for as long as the scope lasts.
 
     A stream that breaks raises the error of the tree that its status stands for.
     """
-    async with connect(address) as channel:
+    async with connect(Endpoint(address, credentials)) as channel:
         call = EngineServiceStub(channel).WatchOccupancy(pb.WatchOccupancyRequest())
         try:
             yield _events(call)
@@ -36,7 +40,7 @@ async def _events(call: AsyncIterable[pb.WatchOccupancyResponse]) -> AsyncIterat
         async for message in call:
             yield _event(message)
     except grpc.aio.AioRpcError as failure:
-        raise from_rpc_error(failure) from failure
+        raise from_peer(failure, "an engine") from failure
 
 
 def _event(message: pb.WatchOccupancyResponse) -> Snapshot | Delta:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ Views = Iterable[View[Any]]
 async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for; resigns first, so that another leads while this one finishes."""
     async with contextlib.AsyncExitStack() as scope:
-        server = RpcServer(SERVICES, config.slow_reader_s)
+        server = RpcServer(SERVICES, config.slow_reader_s, config.access)
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         desk = scope.enter_context(TicketDesk(_admission(config)))
@@ -50,7 +51,9 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
         gateways = await scope.enter_async_context(View(store, keys.GATEWAYS, GatewayRecord))
         records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
-        engines = Engines(records, desk.admission.fleet, watch_occupancy, desk.settle)
+        engines = Engines(
+            records, desk.admission.fleet, functools.partial(watch_occupancy, config.credentials), desk.settle
+        )
         await scope.enter_async_context(background(engines.follow()))
         export_live(registry, desk.admission)
         signer = TicketSigner.from_file(config.ticket_key_file)

@@ -45,6 +45,19 @@ answers() {
   grep -qF "$ANSWER" <<<"$said"
 }
 
+refuses() {  # refuses TOKEN-FILE WORDS COMMAND...: the halogen command with that token, which is told those words
+  local token=$1 words=$2 said
+  shift 2
+  said=$(! docker compose run --rm -T --env "HALOGEN_TOKEN_FILE=$token" cli "$@" 2>&1)
+  printf '%s\n' "$said"
+  grep -qF "$words" <<<"$said"
+}
+
+strangers_are_refused() {
+  refuses "" "asks for a credential" chat hello
+  refuses /var/lib/halogen/operator/infer.token "needs a credential of role admin or publish" status
+}
+
 inside() {  # inside PROGRAM ARGUMENT...: a Python program of this folder, run in the system's network
   local program=$1
   shift
@@ -117,6 +130,7 @@ nothing_is_left() {
 check "the images are built" docker compose --profile cli build
 check "up --wait serves the demo model" all
 check "the demo question is answered" answers
+check "no call without a token, no control with one for inference" strangers_are_refused
 check "Prometheus starts" docker compose up --detach --wait prometheus
 check "no PyTorch outside of the engine" slim_has_no_torch
 check "every kind of process is a user of its own, none is root" users_differ

@@ -12,10 +12,12 @@ import collections
 import contextlib
 import itertools
 import json
+import os
 import signal
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from services.common.backoff import Backoff
@@ -23,6 +25,8 @@ from services.common.client import Client
 from services.common.completion import Chunk, Completion
 from services.common.errors import HalogenError, Unavailable
 from services.common.rpc.address import Address
+from services.common.rpc.credentials import Credentials
+from services.common.rpc.endpoint import Endpoint
 
 PROMPT: Final = "Once upon a time, in a village by the sea,"
 TOKENS: Final = 16
@@ -57,6 +61,7 @@ class Gateways:
 
     def __init__(self, name: Address) -> None:
         self._name = name
+        self._credentials = Credentials.of(token_file=Path(os.environ["HALOGEN_TOKEN_FILE"]))
         self._clients: dict[str, Client] = {}
         self._turn = itertools.count()
         self._scope = contextlib.AsyncExitStack()
@@ -73,7 +78,8 @@ class Gateways:
         hosts = sorted({str(place[4][0]) for place in found})
         address = str(Address(hosts[next(self._turn) % len(hosts)], self._name.port))
         if address not in self._clients:
-            self._clients[address] = await self._scope.enter_async_context(Client(address, max_tries=1))
+            gateway = Endpoint(address, self._credentials)
+            self._clients[address] = await self._scope.enter_async_context(Client(gateway, max_tries=1))
         return address, self._clients[address]
 
 

@@ -9,8 +9,10 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -19,6 +21,8 @@ from services.common.backoff import Backoff
 from services.common.client import Client
 from services.common.errors import HalogenError
 from services.common.ids import fresh_id
+from services.common.rpc.credentials import Credentials
+from services.common.rpc.endpoint import Endpoint
 
 WINDOW: Final = "10m"
 LONG: Final = 400
@@ -119,7 +123,8 @@ async def blank_panels(prometheus: Prometheus, board: dict[str, Any]) -> list[st
 
 
 async def watch(options: argparse.Namespace, board: dict[str, Any]) -> None:
-    async with aiohttp.ClientSession(options.prometheus) as session, Client(options.gateway) as client:
+    gateway = Endpoint(options.gateway, Credentials.of(token_file=Path(os.environ["HALOGEN_TOKEN_FILE"])))
+    async with aiohttp.ClientSession(options.prometheus) as session, Client(gateway) as client:
         prometheus = Prometheus(session)
         await settle(lambda: unreached(prometheus, options.targets), options.timeout_s)
         await refused(client, model="no-such-model")

@@ -153,6 +153,14 @@ PROMISES = {
         "test_the_next_leader_goes_on_with",
         "test_the_token_goes_to_the_registry",
     ],
+    "5 roles on every hop; nobody is let in unasked beyond loopback": [
+        "test_each_role_does_its_work",
+        "test_inference_credentials_say_nothing",
+        "test_tokens_are_not_generated_without_a_ticket",
+        "test_beyond_loopback_nobody_starts",
+        "test_every_method_has_its_roles",
+        "test_a_credential_that_is_withdrawn",
+    ],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],

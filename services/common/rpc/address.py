@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import NamedTuple
 
 WILDCARDS = frozenset({"0.0.0.0", "[::]", "::", "*"})  # noqa: S104  # recognised, not bound to
@@ -26,6 +27,14 @@ class Address(NamedTuple):
     @property
     def is_wildcard(self) -> bool:
         return self.host in WILDCARDS
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host reaches it."""
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

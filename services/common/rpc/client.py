@@ -7,23 +7,31 @@ from typing import Self
 
 import grpc
 
+from services.common.rpc.attributed_channel import AttributedChannel
+from services.common.rpc.credentials import NO_CREDENTIALS, Credentials
+from services.common.rpc.endpoint import Endpoint, Peer
 from services.common.rpc.options import CLIENT_OPTIONS
-from services.common.rpc.traced_channel import TracedChannel
 
 
-def connect(address: str) -> grpc.aio.Channel:
-    """A channel to ``host:port`` with the system's options; close it, or use it as a context manager.
+def connect(peer: Peer) -> grpc.aio.Channel:
+    """A channel to a server with the system's options; close it, or use it as a context manager.
 
     A host name may stand for several addresses: the channel uses one that answers, and looks the name up again
     when that one is gone.
     """
-    return TracedChannel(grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS))
+    address, credentials = Endpoint.of(peer)
+    return AttributedChannel(grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS), credentials.token)
 
 
 class ChannelPool:
-    """One channel per address for as long as the pool lives: engines come and go, connections are kept."""
+    """One channel per address for as long as the pool lives: engines come and go, connections are kept.
 
-    def __init__(self) -> None:
+    Args:
+        credentials: Shown to all of them.
+    """
+
+    def __init__(self, credentials: Credentials = NO_CREDENTIALS) -> None:
+        self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def __aenter__(self) -> Self:
@@ -38,5 +46,5 @@ class ChannelPool:
 
     def get(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
-            self._channels[address] = connect(address)
+            self._channels[address] = connect(Endpoint(address, self._credentials))
         return self._channels[address]

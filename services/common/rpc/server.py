@@ -12,9 +12,11 @@ import structlog
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from services.common.auth.access import Access
 from services.common.errors import Unavailable
 from services.common.readiness import Readiness
 from services.common.rpc.address import Address
+from services.common.rpc.entrance import Entrance
 from services.common.rpc.health import HealthServicer
 from services.common.rpc.in_flight import SLOW_READER_S, InFlight, stopping
 from services.common.rpc.options import SERVER_OPTIONS
@@ -31,18 +33,24 @@ class RpcServer:
     Args:
         service_names: Full names of the services it will carry, for health and reflection.
         slow_reader_s: How long the reader of a stream may take nothing.
+        access: Who may call what; None lets everybody do everything.
 
     Attributes:
         readiness: What health clients are told; set it.
         in_flight: The calls under way.
     """
 
-    def __init__(self, service_names: Iterable[str], slow_reader_s: float = SLOW_READER_S) -> None:
+    def __init__(
+        self,
+        service_names: Iterable[str],
+        slow_reader_s: float = SLOW_READER_S,
+        access: Access | None = None,
+    ) -> None:
         names = tuple(service_names)
         self.readiness = Readiness()
         self.in_flight = InFlight(slow_reader_s)
         self.grpc_server = grpc.aio.server(
-            interceptors=[StatusInterceptor(self.in_flight)], options=SERVER_OPTIONS
+            interceptors=[StatusInterceptor(self.in_flight, Entrance(access))], options=SERVER_OPTIONS
         )
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(self.readiness, names), self.grpc_server)
         reflection.enable_server_reflection(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import grpc
 import structlog
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc import StatusCode
 from opentelemetry.trace import Span
 
 from services.common import errors
+from services.common.rpc.entrance import Entrance
 from services.common.rpc.in_flight import Call, InFlight
 from services.common.rpc.server_span import server_span, set_status
 
@@ -116,11 +118,13 @@ def _told(span: Span, error: errors.HalogenError) -> _Status:
 class StatusInterceptor(grpc.aio.ServerInterceptor):
     """Turns what a handler raises into a status; a fault of ours tells the caller nothing of its insides.
 
-    It also keeps the calls under way, so that a server can refuse, end, and wait for its work.
+    It also keeps the calls under way, so that a server can refuse, end, and wait for its work, and asks callers who they
+    are before their messages are parsed.
     """
 
-    def __init__(self, in_flight: InFlight) -> None:
+    def __init__(self, in_flight: InFlight, entrance: Entrance) -> None:
         self._in_flight = in_flight
+        self._entrance = entrance
 
     async def intercept_service(
         self,
@@ -130,33 +134,27 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler  # grpc's own reflection
-        method = handler_call_details.method
-        serializers = handler.request_deserializer, handler.response_serializer
+        method, serialize = handler_call_details.method, handler.response_serializer
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._guard_stream(handler.unary_stream, method), *serializers
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._guard_unary(handler.unary_unary, method), *serializers
-        )
+            guarded = self._guard_stream(handler, method)
+            return grpc.unary_stream_rpc_method_handler(guarded, response_serializer=serialize)
+        guarded = self._guard_unary(handler, method)
+        return grpc.unary_unary_rpc_method_handler(guarded, response_serializer=serialize)
 
-    def _guard_unary(self, behavior: Any, method: str) -> Any:
+    def _guard_unary(self, handler: Any, method: str) -> Any:
         async def guarded(request: Any, context: Any) -> Any:
             async with self._guard(method, context):
-                return await behavior(request, context)
+                request = _parsed(request, handler.request_deserializer)
+                return await handler.unary_unary(request, context)
 
         return guarded
 
-    def _guard_stream(self, behavior: Any, method: str) -> Any:
+    def _guard_stream(self, handler: Any, method: str) -> Any:
         async def guarded(request: Any, context: Any) -> None:
             """Writes by itself, so that a write that hangs is within the guard."""
-            async with (
-                self._guard(method, context) as call,
-                contextlib.aclosing(behavior(request, context)) as responses,
-            ):
-                async for response in responses:
-                    with call.sending():
-                        await context.write(response)
+            async with self._guard(method, context) as call:
+                request = _parsed(request, handler.request_deserializer)
+                await _send(handler.unary_stream(request, context), call, context)
 
         return guarded
 
@@ -164,11 +162,30 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     async def _guard(self, method: str, context: Any) -> AsyncIterator[Call]:
         with self._in_flight.track(method) as call, server_span(method, context) as span:
             try:
-                self._in_flight.check(call)
-                async with call.under_way():
-                    yield call
+                with self._entrance.entered(method, context):
+                    self._in_flight.check(call)
+                    async with call.under_way():
+                        yield call
             except Exception as failure:  # noqa: BLE001  # the boundary: nothing may pass it unmapped
                 await _abort(context, _told(span, _seen(failure, method)))
+
+
+def _parsed(message: bytes, deserialize: Callable[[bytes], Any] | None) -> Any:
+    try:
+        return deserialize(message) if deserialize else message
+    except DecodeError:
+        raise errors.InvalidRequest(
+            "the message is not one that this method takes; make stubs from this server's protos",
+            reason="MESSAGE_MALFORMED",
+        ) from None
+
+
+async def _send(responses: AsyncGenerator[Any, None], call: Call, context: Any) -> None:
+    """Writes them all, each as soon as it is there."""
+    async with contextlib.aclosing(responses):
+        async for response in responses:
+            with call.sending():
+                await context.write(response)
 
 
 async def _abort(context: Any, status: _Status) -> None:

@@ -128,9 +128,9 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 
 def test_the_event_has_plain_values() -> None:
     """Lists are lists, nothing is null, durations are numbers; addresses are as one writes them."""
-    event = Config.load(["--listen", "h:1", "--etcd", "a:1,b:2"]).as_event()
+    event = Config.load(["--listen", "localhost:1", "--etcd", "a:1,b:2"]).as_event()
     assert {
-        "listen": "h:1",
+        "listen": "localhost:1",
         "etcd": ["a:1", "b:2"],
         "etcd_ca_file": None,
         "drain_s": 30.0,

@@ -320,7 +320,9 @@ async def test_reads_hold_back_while_an_engine_of_this_host_serves(
         await heard.event.wait()
         await prepare(loader, stored.manifest.id)
         record = await record_with_artifacts(loaders)
-    assert record.reading.endswith("; beside live traffic: idle CPU and I/O priority, at most 1073741824 bytes/s")
+    assert record.reading.endswith(
+        "; beside live traffic: idle CPU and I/O priority, at most 1073741824 bytes/s"
+    )
 
 
 async def next_status(watch: Any) -> int:

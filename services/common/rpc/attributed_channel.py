@@ -1,4 +1,4 @@
-"""A channel whose calls carry the trace of whoever makes them."""
+"""A channel whose calls say on whose behalf they are made: the trace, and the token."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from typing import Any, Self
 
 import grpc
 
+from services.common.auth.bearer import Metadata, shown
 from services.common.telemetry.tracing import outgoing
 
 
-class TracedChannel(grpc.aio.Channel):
-    """Adds the current trace to every call's metadata when the call is made, and is otherwise the channel within.
+class AttributedChannel(grpc.aio.Channel):
+    """Adds the current trace and the token to every call's metadata when the call is made, and is otherwise the channel
+    within.
 
-    grpc's client interceptors could do it, for a task per call and a generator round every message.
+    grpc's client interceptors could do it, for a task per call and a generator round every message; its own call
+    credentials want TLS, also on loopback.
+
+    Args:
+        channel: To the server.
+        token: Tells what is shown; empty shows nothing.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, token: Callable[[], str]) -> None:
         self._channel = channel
+        self._token = token
 
     async def __aenter__(self) -> Self:
         await self._channel.__aenter__()
@@ -42,20 +50,19 @@ class TracedChannel(grpc.aio.Channel):
         await self._channel.channel_ready()
 
     def unary_unary(self, *args: Any, **options: Any) -> Any:
-        return _traced(self._channel.unary_unary(*args, **options))
+        return self._attributed(self._channel.unary_unary(*args, **options))
 
     def unary_stream(self, *args: Any, **options: Any) -> Any:
-        return _traced(self._channel.unary_stream(*args, **options))
+        return self._attributed(self._channel.unary_stream(*args, **options))
 
     def stream_unary(self, *args: Any, **options: Any) -> Any:
-        return _traced(self._channel.stream_unary(*args, **options))
+        return self._attributed(self._channel.stream_unary(*args, **options))
 
     def stream_stream(self, *args: Any, **options: Any) -> Any:
-        return _traced(self._channel.stream_stream(*args, **options))
+        return self._attributed(self._channel.stream_stream(*args, **options))
 
+    def _attributed(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        def attributed(*args: Any, metadata: Metadata = (), **options: Any) -> Any:
+            return start(*args, metadata=(*metadata, *outgoing(), *shown(self._token())), **options)
 
-def _traced(start: Callable[..., Any]) -> Callable[..., Any]:
-    def traced(*args: Any, metadata: tuple[tuple[str, str | bytes], ...] = (), **options: Any) -> Any:
-        return start(*args, metadata=(*metadata, *outgoing()), **options)
-
-    return traced
+        return attributed
