@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from yarl import URL
 
 from services.common.errors import InvalidRequest
@@ -43,6 +43,14 @@ class ModelRegistryConfig(BaseModel):
         le=1000,
         description="tries after which a push has failed, until it is asked for again",
     )
+    fallback_enabled: bool = Field(
+        default=False,
+        description="loaders ask it for artifacts that their store has not, below artifacts/ID/, in the background: "
+        "whoever wants one is refused as before, and finds it in the cache once it has come",
+    )
+    fallback_limit_s: float = Field(
+        default=3600.0, gt=0, description="seconds after which such a fetch is given up, however far it is"
+    )
 
     @field_validator("url")
     @classmethod
@@ -53,6 +61,12 @@ class ModelRegistryConfig(BaseModel):
         except InvalidRequest as fault:
             raise ValueError(fault.message) from None
         return value
+
+    @model_validator(mode="after")
+    def _check_fallback(self) -> Self:
+        if self.fallback_enabled and not self.url:
+            raise ValueError("fallback_enabled needs url: the registry that is asked")
+        return self
 
     @property
     def base(self) -> URL:

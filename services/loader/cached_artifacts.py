@@ -79,11 +79,33 @@ class CachedArtifacts:
             held.release()
 
     async def _hold(self, artifact_id: ArtifactId) -> HeldArtifact:
-        held = await run_stoppable(lambda _: self._directory.hold(artifact_id), _release)
+        held = await self._held(artifact_id)
         if held is not None:
             return held
         manifest = await self._store.manifest(artifact_id)
         return await run_stoppable(lambda _: self._directory.admit(manifest), _release)
+
+    async def _held(self, artifact_id: ArtifactId) -> HeldArtifact | None:
+        """The artifact if its manifest is here."""
+        return await run_stoppable(lambda _: self._directory.hold(artifact_id), _release)
+
+    @contextlib.asynccontextmanager
+    async def opened_here(self, artifact_id: ArtifactId) -> AsyncIterator[StoredArtifact]:
+        """An artifact of which all files are here, for the scope; the store is not asked.
+
+        Raises:
+            NotFound: They are not.
+        """
+        held = await self._held(artifact_id)
+        try:
+            if held is None or not await in_thread(lambda: self._is_whole(held.stored)):
+                raise NotFound("the cache has not all of that artifact", reason="NOT_IN_CACHE")
+            yield held.stored
+        finally:
+            _release(held)
+
+    def _is_whole(self, stored: StoredArtifact) -> bool:
+        return all(self._directory.has(stored, file) for file in stored.manifest.files)
 
     async def bring(self, stored: StoredArtifact, file: ManifestFile, listener: Listener) -> None:
         """As `Artifacts.bring` says; if others are bringing the file, waits for them."""
@@ -172,9 +194,14 @@ class CachedArtifacts:
 
     async def mend(self, artifact_id: ArtifactId, fault: CorruptData) -> bool:
         """As `Artifacts.mend` says: the disk may have spoilt what was verified when it came."""
-        async with self.opened(artifact_id) as stored:
-            file = stored.manifest.file(fault.metadata.get("file", ""))
+        held = await self._held(artifact_id)
+        if held is None:
+            return False
+        try:
+            file = held.stored.manifest.file(fault.metadata.get("file", ""))
             return file is not None and await in_thread(lambda: self._directory.forget(file))
+        finally:
+            held.release()
 
 
 class _Retold:

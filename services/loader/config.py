@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,12 +13,15 @@ from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.errors import HalogenError, InvalidRequest
 from services.common.http_credentials import read_token
 from services.common.memory_guard import DEFAULT_RATIO
+from services.common.model_registry_config import CA_SETTING, TOKEN_SETTING, ModelRegistryConfig
 from services.common.store_location import is_http
 from services.common.trust_config import TrustConfig
 from services.loader.http_store import HttpOptions
 from services.loader.place import PlaceKind
 from services.loader.store_url import store_url
 from services.loader.weight_file import ReadMode
+
+REGISTRY_TRIES: Final = 3  # requests in a row that come to nothing end a fetch that nobody waits for
 
 
 class LoaderConfig(TrustConfig):
@@ -44,6 +47,7 @@ class LoaderConfig(TrustConfig):
     store_connections: int = Field(
         4, ge=1, le=64, description="requests at a time for the weights of one artifact from an http(s) store"
     )
+    registry: ModelRegistryConfig = ModelRegistryConfig()
     place: Literal["auto", "tmpfs", "dev_shm", "memfd", "file"] = Field(
         "auto", description="where weights are put for engines; auto tries all in this order"
     )
@@ -149,9 +153,10 @@ class LoaderConfig(TrustConfig):
         for name in ("convert_root", "model_path"):
             if is_http(self.store) and getattr(self, name) is not None:
                 raise ValueError(f"{name} needs a store that can be written: a directory")
-        if is_http(self.store) and self.asked_mode is ReadMode.MMAP:
+        if self.asked_mode is ReadMode.MMAP and (is_http(self.store) or self.registry.fallback_enabled):
             raise ValueError(
-                "read_mode mmap needs a store that is a directory: what comes over HTTP may be evicted"
+                "read_mode mmap needs a store that is a directory, and no registry.fallback_enabled: what comes over "
+                "HTTP may be evicted"
             )
         return self
 
@@ -172,6 +177,16 @@ class LoaderConfig(TrustConfig):
             ca_file=self.store_ca_file,
             token=read_token(self.store_token_file, "--store-token-file"),
             timeout_s=self.store_timeout_s,
+        )
+
+    def registry_options(self) -> HttpOptions:
+        """The same for the registry of models."""
+        return HttpOptions(
+            ca_file=self.registry.ca_file,
+            ca_setting=CA_SETTING,
+            token=read_token(self.registry.token_file, TOKEN_SETTING),
+            timeout_s=self.registry.timeout_s,
+            tries=REGISTRY_TRIES,
         )
 
     @property

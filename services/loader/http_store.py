@@ -36,6 +36,7 @@ class HttpOptions:
 
     Attributes:
         ca_file: Certificates to trust instead of the system's (PEM).
+        ca_setting: The setting that names them.
         token: Sent as a bearer token to the store itself, never to where it redirects; none when empty.
         timeout_s: A request that brings no byte for so long is broken off.
         tries: So many requests in a row that break off are too many.
@@ -43,6 +44,7 @@ class HttpOptions:
     """
 
     ca_file: Path | None = None
+    ca_setting: str = "--store-ca-file"
     token: str = ""
     timeout_s: float = 30.0
     tries: int = 6
@@ -67,7 +69,9 @@ class HttpStore:
             sock_connect=self._options.timeout_s, sock_read=self._options.timeout_s
         )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=trusted(self._options.ca_file, "--store-ca-file")),
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=trusted(self._options.ca_file, self._options.ca_setting)
+            ),
             timeout=timeout,
             headers={"Accept-Encoding": "identity"},
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from prometheus_client import CollectorRegistry
 
@@ -16,6 +16,8 @@ from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.cache_metrics import CacheMetrics
 from services.loader.cached_artifacts import CachedArtifacts
 from services.loader.config import LoaderConfig
+from services.loader.fallback_artifacts import FallbackArtifacts
+from services.loader.fallback_fetches import FallbackFetches
 from services.loader.http_store import HttpStore
 from services.loader.store_url import store_url
 
@@ -28,14 +30,39 @@ async def supply(config: LoaderConfig, registry: CollectorRegistry) -> AsyncIter
         PreconditionFailed: The cache cannot be written, or a file that the configuration names cannot be read.
     """
     directory = config.directory_store
-    if directory is not None:
+    if directory is not None and not config.registry.fallback_enabled:
         yield ArtifactsInPlace(directory)
         return
     metrics = CacheMetrics(registry)
     cache = await asyncio.to_thread(_open_cache, config, metrics)
     metrics.export_live(lambda: cache.directory.used_bytes, lambda: cache.most_bytes)
-    async with HttpStore(store_url(config.store), config.http_options()) as store:
-        yield CachedArtifacts(store, cache, config.store_connections, metrics, config.trust)
+
+    def cached(source: HttpStore) -> CachedArtifacts:
+        return CachedArtifacts(source, cache, config.store_connections, metrics, config.trust)
+
+    async with contextlib.AsyncExitStack() as scope:
+        store: Artifacts
+        if directory is not None:
+            store = ArtifactsInPlace(directory)
+        else:
+            store = cached(
+                await scope.enter_async_context(HttpStore(store_url(config.store), config.http_options()))
+            )
+        if config.registry.fallback_enabled:
+            store = await scope.enter_async_context(_with_fallback(store, cached, config))
+        yield store
+
+
+@contextlib.asynccontextmanager
+async def _with_fallback(
+    store: Artifacts, cached: Callable[[HttpStore], CachedArtifacts], config: LoaderConfig
+) -> AsyncIterator[Artifacts]:
+    """The store's, with the registry of models asked for what it has not."""
+    base = config.registry.base.joinpath("artifacts")
+    async with HttpStore(base, config.registry_options()) as source:
+        registry = cached(source)
+        async with FallbackFetches(registry, config.registry.fallback_limit_s) as fetches:
+            yield FallbackArtifacts(store, registry, fetches)
 
 
 def _open_cache(config: LoaderConfig, metrics: CacheMetrics) -> ArtifactCache:

@@ -152,6 +152,7 @@ PROMISES = {
         "test_what_is_served_is_pushed",
         "test_the_next_leader_goes_on_with",
         "test_the_token_goes_to_the_registry",
+        "test_loader_fallback",
     ],
     "5 roles on every hop; nobody is let in unasked beyond loopback": [
         "test_each_role_does_its_work",

@@ -17,11 +17,13 @@ from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
 from services.cli import push_command
 from services.common.checkpoint import canonical
-from services.common.checkpoint.artifact_store import read_manifest
+from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
+from services.common.errors import NotFound
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.publishing import operator
+from tests.scenarios.publishing import APPLIED, Operator, operator
 from tests.scenarios.test_swap_faults import always_ready
 from tests.scenarios.test_swapping import TICKETS, ask
+from tests.unit.loader.store_server import store_server
 from tests.unit.scheduler.registry_server import RegistryServer, black_hole, registry_server
 
 PENDING, SYNCED = pb.REGISTRY_SYNC_STATUS_PENDING, pb.REGISTRY_SYNC_STATUS_SYNCED
@@ -129,17 +131,14 @@ async def test_r_e11_a_push_that_fails_changes_nothing_that_is_served(
 
 
 @contextlib.asynccontextmanager
-async def nowhere(kind: str) -> AsyncIterator[dict[str, Any]]:
-    """A scheduler's settings: without a registry, and with one that no word ever comes from."""
+async def nowhere(kind: str) -> AsyncIterator[dict[str, dict[str, Any]]]:
+    """A scheduler's and a loader's settings: without a registry, and with one that no word ever comes from."""
     async with black_hole() as hole:
-        by_kind = {
-            "no registry": TICKETS,
-            "never answers": scheduler(hole.url, timeout_s=60, push_tries=1000),
-            "unroutable": scheduler(UNROUTABLE, timeout_s=60, push_tries=1000),
-        }
-        yield by_kind[kind]
+        url = {"no registry": "", "never answers": hole.url, "unroutable": UNROUTABLE}[kind]
+        registry = {"url": url, "timeout_s": 60, "push_tries": 1000, "fallback_enabled": bool(url)}
+        yield {"scheduler": {**TICKETS, "registry": registry}, "loader": {"registry": registry}}
         assert (kind == "never answers") == hole.reached.is_set()
-        assert hole.connections <= 2  # one of each leader
+        assert hole.connections <= 2  # one of each leader, and none of a loader
 
 
 @pytest.mark.parametrize("kind", ["no registry", "never answers", "unroutable"])
@@ -154,7 +153,7 @@ async def test_a_black_holed_registry_changes_no_step(
     """
     async with nowhere(kind) as settings:
         with capture_logs() as logs:
-            system: Cluster = await start("in_process", engine=TICKETS, scheduler=settings)
+            system: Cluster = await start("in_process", engine=TICKETS, **settings)
             for name in ("stories-v1", "stories-v2"):
                 await system.publish("m", stories[name])
         steps = [name for name, _ in groupby(each["event"] for each in logs if each["event"] in STEPS)]
@@ -166,14 +165,43 @@ async def test_a_black_holed_registry_changes_no_step(
         await replaced(system, settings, before)
 
 
-async def replaced(system: Cluster, settings: dict[str, Any], before: object) -> None:
+async def replaced(system: Cluster, settings: dict[str, dict[str, Any]], before: object) -> None:
     """Ends loader, engine and scheduler, and asks those that came in their place."""
     assert system.another is not None
     async with contextlib.AsyncExitStack() as scope:
-        loader = await scope.enter_async_context(system.another("loader", id="l2"))
+        loader = await scope.enter_async_context(system.another("loader", id="l2", **settings["loader"]))
         await scope.enter_async_context(system.another("engine", id="e2", loader=loader, **TICKETS))
-        await scope.enter_async_context(system.another("scheduler", id="s2", **settings))
+        await scope.enter_async_context(system.another("scheduler", id="s2", **settings["scheduler"]))
         for role in ("scheduler", "engine", "loader"):
             await system.end(role)
         async with system.client() as client:
             assert before == await ask(client)
+
+
+async def test_an_artifact_that_only_the_registry_has_is_served_from_there(
+    start: Start, stories: dict[str, Path], tmp_path: Path
+) -> None:
+    """Refused while it is yet to come, and published by its id once it has."""
+    below = tmp_path / "registry" / "artifacts"
+    below.mkdir(parents=True)
+    artifact_id = ArtifactStore(below).put(stories["stories-v1"])
+    async with store_server(tmp_path / "registry") as server:
+        registry = {"url": server.url, "fallback_enabled": True}
+        system: Cluster = await start("in_process", loader={"registry": registry})
+        async with asyncio.timeout(60), system.control() as control, system.client() as client:
+            me = operator(system, control)
+            with pytest.raises(NotFound, match="the registry is asked for it"):
+                await me.register_by_id(artifact_id)
+            while not await is_there(me, artifact_id):
+                pass
+            assert APPLIED == (await me.end(await me.publish(artifact_id))).state
+            assert artifact_id == (await ask(client))[0]
+
+
+async def is_there(me: Operator, artifact_id: str) -> bool:
+    """Whether it could be registered."""
+    try:
+        await me.register_by_id(artifact_id)
+    except NotFound:
+        return False
+    return True

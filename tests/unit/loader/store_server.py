@@ -131,7 +131,8 @@ async def store_server(root: Path, tls: ssl.SSLContext | None = None) -> AsyncIt
     """Runs it in this event loop; over HTTPS if it has a context for that."""
     server = StoreServer(root)
     application = web.Application()
-    application.router.add_get("/{artifact}/{name}", server.answer)
+    for below in ("", "/artifacts"):  # of a registry of models
+        application.router.add_get(f"{below}/{{artifact}}/{{name}}", server.answer)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
     await runner.setup()
     try:
