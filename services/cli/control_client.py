@@ -12,12 +12,28 @@ import grpc
 from halogen.v1 import control_pb2 as pb
 from halogen.v1.control_pb2_grpc import ControlServiceStub
 from services.common.errors import Unavailable, Unsupported
+from services.common.registry.publish_records import SwapMode
 from services.common.rpc.client import connect
 from services.common.rpc.endpoint import Endpoint, Peer
 from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
 _COMMON: Final = ("model", "cohort", "who", "why", "expected_revision")
+
+
+class Means(NamedTuple):
+    """How a publish is to be taken into service; what is None is as the servers have it."""
+
+    mode: SwapMode | None = None
+    min_ready: int | None = None
+    timeout_ms: int | None = None
+    fallback_on_failure: bool | None = None
+    memory_guard_ratio: float | None = None
+
+    @property
+    def message(self) -> pb.Strategy:
+        said = self._asdict() | {"mode": f"SWAP_MODE_{self.mode.upper()}" if self.mode else None}
+        return pb.Strategy(**said)
 
 
 class Order(NamedTuple):
@@ -29,17 +45,12 @@ class Order(NamedTuple):
     who: str
     why: str
     expected_revision: int | None = None
-    min_ready: int | None = None
-    timeout_ms: int | None = None
+    means: Means = Means()
 
     def fields(self, *names: str) -> dict[str, Any]:
         """Those of a request; what is not said is left out."""
         told = self._asdict()
         return {name: told[name] for name in (*names, *_COMMON) if told[name] is not None}
-
-    @property
-    def strategy(self) -> pb.Strategy:
-        return pb.Strategy(min_ready=self.min_ready, timeout_ms=self.timeout_ms)
 
 
 class ControlClient:
@@ -89,7 +100,7 @@ class ControlClient:
 
     async def publish(self, order: Order) -> int:
         """The model's new revision."""
-        request = pb.PublishModelRequest(**order.fields("artifact_id"), strategy=order.strategy)
+        request = pb.PublishModelRequest(**order.fields("artifact_id"), strategy=order.means.message)
         with _our_errors():
             response = await self._stub.PublishModel(request)
         return response.revision
@@ -102,7 +113,9 @@ class ControlClient:
 
     async def roll_back(self, order: Order, to_revision: int | None) -> pb.RollbackModelResponse:
         """The model's new revision and what it names; None takes the last that served with another artifact."""
-        request = pb.RollbackModelRequest(**order.fields(), strategy=order.strategy, to_revision=to_revision)
+        request = pb.RollbackModelRequest(
+            **order.fields(), strategy=order.means.message, to_revision=to_revision
+        )
         with _our_errors():
             response: pb.RollbackModelResponse = await self._stub.RollbackModel(request)
         return response

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from services.common.checkpoint.load_format import LoadFormat
+from services.common.registry.publish_records import SwapMode
 
 HomeOption = Annotated[
     Path | None,
@@ -43,6 +44,30 @@ ExpectedRevisionOption = Annotated[
     int | None, typer.Option("--expected-revision", help="Only over this revision of the model.")
 ]
 PublishedModelArgument = Annotated[str, typer.Argument(help="The name that clients use.")]
+StrategyOption = Annotated[
+    SwapMode | None,
+    typer.Option(
+        "--strategy",
+        help="atomic_swap loads beside what serves. drain_then_load lets that finish and go first, for machines without "
+        "room for two: an OUTAGE of every engine of the cohort until it has the new one; callers are told to come back. "
+        "As each engine is configured when left out.",
+    ),
+]
+FallbackOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--fallback-on-failure/--no-fallback-on-failure",
+        help="Whether engines that drained load again what is served when this fails; they do by default.",
+    ),
+]
+MemoryGuardRatioOption = Annotated[
+    float | None,
+    typer.Option(
+        "--memory-guard-ratio",
+        help="Part of the memory that engines may fill with it, above 0 and at most 1; as each is configured when left "
+        "out.",
+    ),
+]
 MinReadyOption = Annotated[
     int | None,
     typer.Option("--min-ready", min=1, help="Engines that must be ready before it is served; 1 by default."),

@@ -14,14 +14,17 @@ from services.cli import publish as publishing
 from services.cli import unpublish as unpublishing
 from services.cli.asked_gateway import AskedGateway
 from services.cli.console import out
-from services.cli.control_client import Order
+from services.cli.control_client import Means, Order
 from services.cli.gateway_option import gateway_option
 from services.cli.options import (
     ExpectedRevisionOption,
+    FallbackOption,
     JsonOption,
+    MemoryGuardRatioOption,
     MinReadyOption,
     PublishedCohortOption,
     PublishedModelArgument,
+    StrategyOption,
     TimeoutMsOption,
     WaitServedOption,
     WhoOption,
@@ -68,15 +71,19 @@ def publish(
     expected_revision: ExpectedRevisionOption = None,
     reverify: ReverifyOption = False,
     once: OnceOption = False,
+    strategy: StrategyOption = None,
     min_ready: MinReadyOption = None,
     timeout_ms: TimeoutMsOption = None,
+    fallback_on_failure: FallbackOption = None,
+    memory_guard_ratio: MemoryGuardRatioOption = None,
     wait: WaitServedOption = 300,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve an artifact: copy it to the store unless it is there, have it verified, name it for a cohort."""
     chosen = publishing.choose(artifact)
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, min_ready, timeout_ms)
+    means = Means(strategy, min_ready, timeout_ms, fallback_on_failure, memory_guard_ratio)
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, means)
     work = publishing.publish(
         gateway.endpoint,
         order,

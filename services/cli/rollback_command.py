@@ -10,14 +10,17 @@ import typer
 
 from services.cli.asked_gateway import AskedGateway
 from services.cli.console import err, out
-from services.cli.control_client import ControlClient, Order
+from services.cli.control_client import ControlClient, Means, Order
 from services.cli.gateway_option import gateway_option
 from services.cli.options import (
     ExpectedRevisionOption,
+    FallbackOption,
     JsonOption,
+    MemoryGuardRatioOption,
     MinReadyOption,
     PublishedCohortOption,
     PublishedModelArgument,
+    StrategyOption,
     TimeoutMsOption,
     WaitServedOption,
     WhoOption,
@@ -48,13 +51,17 @@ def rollback(
     cohort: PublishedCohortOption = "stable",
     who: WhoOption = "",
     expected_revision: ExpectedRevisionOption = None,
+    strategy: StrategyOption = None,
     min_ready: MinReadyOption = None,
     timeout_ms: TimeoutMsOption = None,
+    fallback_on_failure: FallbackOption = None,
+    memory_guard_ratio: MemoryGuardRatioOption = None,
     wait: WaitServedOption = 300,
     as_json: JsonOption = False,
 ) -> None:
     """Serve again what was served before, under a new revision; at once, where engines still hold it."""
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, min_ready, timeout_ms)
+    means = Means(strategy, min_ready, timeout_ms, fallback_on_failure, memory_guard_ratio)
+    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, means)
     published = run_traced(roll_back(gateway.endpoint, order, to, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
         out.print(json.dumps(published._asdict()), markup=False)

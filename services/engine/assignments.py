@@ -15,48 +15,11 @@ from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.engine.generation import Generation
+from services.engine.making_way import MakingWay
+from services.engine.named import Asked, Named, Pair
+from services.engine.swap_policy import SwapPolicy, together
 
 log = structlog.get_logger(component="state_machine")
-
-
-class Pair(NamedTuple):
-    """A part of a model's traffic."""
-
-    model: ModelName
-    cohort: Cohort
-
-
-class Named(NamedTuple):
-    """What a record names; no artifact: nothing. What has failed is wanted no more.
-
-    timeout_ms is how long the publish lets a load take; None: as the engine has it.
-    """
-
-    revision: Revision
-    artifact_id: ArtifactId | None
-    has_failed: bool = False
-    timeout_ms: int | None = None
-
-
-class Asked(NamedTuple):
-    """The latest publish that names an artifact.
-
-    Attributes:
-        revision: Its revision of the pair's model.
-        pair: What it is for.
-        served: What gateways route the pair to, as far as is known here.
-        trace_parent: The publish's trace; empty where none is known.
-    """
-
-    revision: Revision
-    pair: Pair
-    served: ArtifactId | None
-    trace_parent: str
-
-    @property
-    def as_event(self) -> dict[str, str | int]:
-        """As logs have it."""
-        return {"seq": self.revision, "model": self.pair.model, "cohort": self.pair.cohort}
 
 
 class ServedPairs(NamedTuple):
@@ -80,12 +43,14 @@ class Assignments:
 
     Args:
         serves: The pairs it is for.
+        policy: How artifacts are taken into service whose publish does not say.
 
     Attributes:
         conflicts: Records that were refused because they named another artifact for a known revision.
+        making_way: What is not loaded, or goes, for the sake of another.
     """
 
-    def __init__(self, serves: ServedPairs) -> None:
+    def __init__(self, serves: ServedPairs, policy: SwapPolicy) -> None:
         self.conflicts = 0
         self._serves = serves
         self._refused: dict[Pair, Named] = {}
@@ -93,12 +58,15 @@ class Assignments:
         self._serving: dict[Pair, Named] = {}
         self._revisions: dict[Pair, dict[ArtifactId, Revision]] = {}  # the latest that named each artifact
         self._trace_parents: dict[ArtifactId, str] = {}
+        self._policy = policy
+        self._policies: dict[ArtifactId, SwapPolicy] = {}
+        self.making_way = MakingWay(self._targets, self._serving, self._revisions, policy)
 
     def hear(self, targets: Mapping[str, Target], serving: Mapping[str, Serving]) -> None:
         """Takes in the registry's records as they stand."""
         for key, target in targets.items():
-            has_failed, timeout_ms = target.failure is not None, target.strategy.timeout_ms
-            named = Named(target.revision, target.artifact_id, has_failed, timeout_ms)
+            has_failed = target.failure is not None
+            named = Named(target.revision, target.artifact_id, has_failed, target.strategy)
             self._note(self._targets, key, named)
             if target.served:  # by the commit before, which may yet be unheard of
                 self._note(self._serving, key, Named(target.served.revision, target.served.artifact_id))
@@ -109,16 +77,16 @@ class Assignments:
         }
         for pair in self._revisions:
             self._leave_to_others(pair)
+        self._policies = self._read_policies()
 
     def wanted(self) -> set[ArtifactId]:
         """Targets that have not failed, and what gateways still route to."""
         every = (named for known in (self._targets, self._serving) for named in known.values())
         return {named.artifact_id for named in every if named.artifact_id and not named.has_failed}
 
-    def timeout_s(self, artifact_id: ArtifactId, default_s: float) -> float:
-        """How long the artifact may take to be loaded: what its publish says, of several the most."""
-        own = [named.timeout_ms for named in self._targets.values() if named.artifact_id == artifact_id]
-        return max((default_s if ms is None else ms / 1000 for ms in own), default=default_s)
+    def policy(self, artifact_id: ArtifactId) -> SwapPolicy:
+        """How the artifact is taken into service. In any thread: what is asked is replaced, never changed."""
+        return self._policies.get(artifact_id, self._policy)
 
     def pairs(self, artifact_id: ArtifactId) -> list[Pair]:
         """Those that have named the artifact, for as long as it is here."""
@@ -199,6 +167,13 @@ class Assignments:
         present = [it.artifact_id for it in named if it.artifact_id and not it.has_failed]
         later = [it for it, revision in revisions.items() if revision > revisions[artifact_id]]
         return not present or any(_is_active(generations.get(it)) for it in (*present, *later))
+
+    def _read_policies(self) -> dict[ArtifactId, SwapPolicy]:
+        told: dict[ArtifactId, list[SwapPolicy]] = {}
+        for named in self._targets.values():
+            if named.artifact_id:
+                told.setdefault(named.artifact_id, []).append(self._policy.under(named.strategy))
+        return {artifact_id: together(policies) for artifact_id, policies in told.items()}
 
     def _leave_to_others(self, pair: Pair) -> None:
         """Lets a pair stand no longer for artifacts that it names no more, and that stay for other pairs."""

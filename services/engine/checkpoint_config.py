@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.common.memory_guard import DEFAULT_RATIO
+from services.common.registry.publish_records import SwapMode
+from services.engine.swap_policy import SwapPolicy
 
 
 class CheckpointConfig(BaseModel):
@@ -12,12 +16,22 @@ class CheckpointConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    strategy: Literal["atomic_swap", "drain_then_load"] = Field(
+        default="atomic_swap",
+        description="atomic_swap loads beside what serves; drain_then_load lets that finish and go first, for machines "
+        "without room for two: until the new one is ACTIVE this engine serves nothing of the model",
+    )
     timeout_ms: int = Field(
         default=600_000,
         ge=1,
         le=86_400_000,
         description="milliseconds that a new artifact may take from ALLOCATING to ACTIVE, the wait for a drain included; "
         "then it is FAILED. What is served already is waited for without end",
+    )
+    fallback_on_failure: bool = Field(
+        default=True,
+        description="after a drain_then_load that failed, load again what gateways still route to; else nothing is "
+        "loaded until a newer publish",
     )
     memory_guard_ratio: float = Field(
         default=DEFAULT_RATIO,
@@ -26,3 +40,13 @@ class CheckpointConfig(BaseModel):
         description="a model is refused if keys and values, its weights and copies of them would take more than this "
         "part of the memory of the control group, host or device",
     )
+
+    @property
+    def policy(self) -> SwapPolicy:
+        """The same, as generations follow it."""
+        return SwapPolicy(
+            mode=SwapMode(self.strategy),
+            timeout_s=self.timeout_ms / 1000,
+            fallback_on_failure=self.fallback_on_failure,
+            memory_guard_ratio=self.memory_guard_ratio,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -16,9 +17,14 @@ log = structlog.get_logger(component="memory_pool")
 
 
 class Disposal:
-    """A queue and its worker; unmapping a large model takes long, and no request waits for it or hears of its failure."""
+    """A queue and its worker; unmapping a large model takes long, and no request waits for it or hears of its failure.
 
-    def __init__(self) -> None:
+    Args:
+        disposed: Told of each, however it went.
+    """
+
+    def __init__(self, disposed: Callable[[Generation], None] = lambda _: None) -> None:
+        self._disposed = disposed
         self._waiting: asyncio.Queue[Generation] = asyncio.Queue(_MOST_WAITING)
 
     async def take(self, generation: Generation) -> None:
@@ -42,4 +48,5 @@ class Disposal:
         else:
             log.info("generation_disposed", artifact_id=generation.artifact_id)
         finally:
+            self._disposed(generation)
             self._waiting.task_done()

@@ -18,7 +18,11 @@ log = structlog.get_logger(component="state_machine")
 
 _ENDS: Final = {State.FAILED, State.SUPERSEDED}
 _MOVES: Final = {
-    State.FETCHING: {State.VERIFYING, *_ENDS},
+    State.FETCHING: {
+        State.VERIFYING,
+        State.ALLOCATING,
+        *_ENDS,
+    },  # first room, then its files: DRAIN_THEN_LOAD
     State.VERIFYING: {State.ALLOCATING, State.FETCHING, *_ENDS},  # back for another try
     State.ALLOCATING: {State.WARMING, State.FETCHING, *_ENDS},
     State.WARMING: {State.ACTIVE, *_ENDS},

@@ -29,6 +29,10 @@ log = structlog.get_logger(component="checkpoint")
 
 
 class Loader(Protocol):
+    async def check(self, artifact_id: ArtifactId) -> object:
+        """Raises a HalogenError if this engine could not serve it."""
+        ...
+
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact: ...
 
 
@@ -107,6 +111,8 @@ class GenerationLoad:
 
     async def _make_ready(self, generation: Generation) -> None:
         if generation.model is None:
+            if self._generations.drains_first(generation):
+                await self._clear_the_way(generation)
             with span("prepare"):
                 prepared = await self._loader.prepare(generation.artifact_id)
             with span("map"):
@@ -114,16 +120,26 @@ class GenerationLoad:
         with span("warm"):
             await warm_up(self._engine, generation)
 
+    async def _clear_the_way(self, generation: Generation) -> None:
+        """Has others go, but only for what this engine could serve."""
+        with span("drain"):
+            await self._loader.check(generation.artifact_id)
+            await self._room_for(generation)
+        self._generations.reached(generation, State.FETCHING)
+
+    async def _room_for(self, generation: Generation) -> None:
+        room = self._room[generation]
+        room.clear()
+        self._generations.reached(generation, State.ALLOCATING)
+        await room.wait()
+
     async def _make(self, generation: Generation, prepared: PreparedArtifact) -> None:
         def install(model: LoadedModel) -> None:
             self._generations.loaded(generation, model)
 
         self._generations.reached(generation, State.VERIFYING)
         verified = await in_thread(lambda: self._verify(prepared))
-        room = self._room[generation]
-        room.clear()
-        self._generations.reached(generation, State.ALLOCATING)
-        await room.wait()
+        await self._room_for(generation)
         install(await run_stoppable(verified.build, install))
 
     def _swap(self, generation: Generation) -> None:

@@ -40,7 +40,7 @@ class GenerationManager:
         changed: Callable[[tuple[GenerationRecord, ...]], None],
         activated: Callable[[Generation], None] = lambda _: None,
     ) -> None:
-        self.disposal = Disposal()
+        self.disposal = Disposal(generations.disposed)
         self._generations = generations
         self._engine = engine
         self._changed = changed

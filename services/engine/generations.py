@@ -16,11 +16,12 @@ from services.common.ids import ArtifactId, Revision
 from services.common.registry.publish_records import Stage
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
-from services.engine.assignments import Asked, Assignments, Pair
+from services.engine.assignments import Assignments
 from services.engine.generation import Generation
 from services.engine.generation_action import Action
 from services.engine.lender import Lender, LoadedModel
 from services.engine.load_failure import failure_of, is_of_content, may_pass
+from services.engine.named import Asked, Pair
 from services.engine.occupancy import ResidentGeneration
 from services.engine.succession import Succession, retries
 
@@ -37,14 +38,12 @@ class Generations:
 
     A new one is loaded beside the old one. The old one drains once nothing names it and gateways have gone on, or its
     successor is active here; it is retired when tickets granted for it have expired and its last request has ended. At
-    most two of a model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain. `Succession` has the
-    rows.
+    most two of a model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain. One that is published
+    by DRAIN_THEN_LOAD waits for the end of all others of its cohort. `Succession` has the rows.
 
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
-        timeout_s: How long a candidate may take from ALLOCATING to ACTIVE, the wait for a drain included, unless its
-            publish says so.
         retries: Makes the pauses before tries of what is served and has failed here.
 
     Attributes:
@@ -56,7 +55,6 @@ class Generations:
         assignments: Assignments,
         *,
         ticket_ttl_s: float,
-        timeout_s: float,
         retries: Callable[[], Backoff] = retries,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
@@ -64,7 +62,6 @@ class Generations:
         self._succession = Succession(
             assignments,
             ticket_ttl_s=ticket_ttl_s,
-            timeout_s=timeout_s,
             retries=retries,
             changed=self._tell,
         )
@@ -91,7 +88,12 @@ class Generations:
     def reached(self, generation: Generation, state: State) -> None:
         """Its load has got so far; one that was called off meanwhile stays so."""
         if not generation.state.is_over:
+            self._held[generation.artifact_id].waits_for_room = state is State.ALLOCATING
             generation.advance(state)
+
+    def drains_first(self, generation: Generation) -> bool:
+        """Whether others have to go before its files are fetched: ALLOCATING comes first, then, and once more after."""
+        return self._succession.drains_first(generation.artifact_id)
 
     def loaded(self, generation: Generation, model: LoadedModel) -> None:
         """It has its model; of one that was called off meanwhile, the model is disposed of with it."""
@@ -106,12 +108,13 @@ class Generations:
         held.tries += 1
         is_served = self._assignments.is_served(generation.artifact_id)
         failure = failure_of(error, generation.state)
-        if not may_pass(error, tries=held.tries, is_served=is_served):
+        if not may_pass(error, tries=held.tries, is_served=is_served, has_drained=held.has_drained):
             held.may_recover = not is_of_content(error)
             generation.advance(State.FAILED, failure)
             return True
+        if generation.model is None:
+            held.is_resident = held.waits_for_room = False
         if generation.state in {State.VERIFYING, State.ALLOCATING}:
-            held.is_resident = False
             generation.advance(State.FETCHING)
         generation.explain(failure.message)
         return False
@@ -127,7 +130,7 @@ class Generations:
         """Lets a warm generation serve, if it is still named: what is desired is read in the same call."""
         if generation.state.is_over:
             return False
-        is_wanted = generation.artifact_id in self._assignments.wanted()
+        is_wanted = self._succession.is_wanted(generation.artifact_id)
         generation.advance(State.ACTIVE if is_wanted else State.SUPERSEDED)
         return is_wanted
 
@@ -135,6 +138,10 @@ class Generations:
         """Its load has come to an end."""
         self._held[generation.artifact_id].is_loading = False
         self.on_change()
+
+    def disposed(self, generation: Generation) -> None:
+        """Its model is gone from memory, or never will be."""
+        self._succession.disposed(generation)
 
     @contextlib.contextmanager
     def borrow(self, artifact_id: ArtifactId) -> Iterator[Borrowed]:

@@ -20,11 +20,19 @@ class HeldGeneration:
     is_loading: bool = True  # until its load has come to an end, whatever came of it
     tries: int = 0  # that have failed
     allocating_since_s: float | None = None  # for the first time
+    waits_for_room: bool = False  # its load has stopped for a `Proceed`
+    has_drained: bool = False  # others had to go before it could be fetched
     is_resident: bool = False  # takes memory for its model, or may do so by now
     is_disposed: bool = False
     drained_at_s: float = 0.0
     may_recover: bool = False  # it has FAILED, and not by what its artifact is
     retry_at_s: float | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for others to go."""
+        is_allocating = self.generation.state is State.ALLOCATING
+        return is_allocating and self.waits_for_room and not self.is_resident
 
     def due_s(self, timeout_s: float) -> float | None:
         """When its drain may be over, another try begins, or, as a candidate, it is late by `timeout_s`.

@@ -24,6 +24,7 @@ CANDIDATE_TRIES: Final = 40  # about a minute, as `Backoff` has it: longer than 
 WAITING_FOR_DRAIN: Final = (
     "waiting_for_drain: two generations of its model are here, and one has yet to finish"
 )
+WAITING_FOR_ALL: Final = "waiting_for_drain: it is loaded once what serves here has finished and gone"
 
 _PASSING: Final = (Unavailable, Overloaded, NotFound)  # an artifact may reach the store after its target
 _OF_CONTENT: Final = (CorruptData, InvalidRequest, PreconditionFailed, Unsupported)
@@ -61,15 +62,18 @@ def timeout_of(state: State, timeout_s: float, waiting_for: str) -> Failure:
     return Failure(stage=_BY_STATE[state], reason="TIMEOUT", message=message)
 
 
-def may_pass(error: Exception, *, tries: int, is_served: bool) -> bool:
+def may_pass(error: Exception, *, tries: int, is_served: bool, has_drained: bool) -> bool:
     """Whether to try again after so many tries.
 
     What gateways route to is tried for ever. A candidate, beside which something else serves, ends: at once where
-    memory is short, for nothing here gives any back while it waits.
+    memory is short, for nothing here gives any back while it waits; but not one for which others have just gone, whose
+    files the loader is yet to let go.
     """
     if not isinstance(error, _PASSING):
         return False
-    return is_served or (tries < CANDIDATE_TRIES and error.reason not in _NO_MEMORY)
+    if error.reason in _NO_MEMORY:
+        return is_served or has_drained
+    return is_served or tries < CANDIDATE_TRIES
 
 
 def is_of_content(error: Exception) -> bool:

@@ -96,6 +96,11 @@ class ModelLoading:
     shared: MemoryGuard = UNGUARDED
     is_busy: Callable[[], bool] = lambda: False
 
+    def guarded_by(self, ratio: float) -> ModelLoading:
+        """The same, with another part of every bound that may be held."""
+        guard, shared = (dataclasses.replace(each, ratio=ratio) for each in (self.guard, self.shared))
+        return dataclasses.replace(self, guard=guard, shared=shared)
+
     def check_memory(self, manifest: Manifest, *, is_nearby: bool) -> None:
         """Raises Overloaded, with the arithmetic, if an artifact would take more memory than there is.
 

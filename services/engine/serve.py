@@ -16,6 +16,7 @@ from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.manifest import Manifest
 from services.common.host_memory import HostMemory
+from services.common.ids import ArtifactId
 from services.common.lifecycle import Stop
 from services.common.memory_guard import MemoryGuard
 from services.common.metrics import fresh_registry, version
@@ -23,6 +24,7 @@ from services.common.probes import Probes
 from services.common.process import Identity, Started, boot_id
 from services.common.readiness import STOPPING
 from services.common.registry import keys
+from services.common.registry.publish_records import SwapMode
 from services.common.registry.records import (
     EngineRecord,
     GenerationRecord,
@@ -118,18 +120,17 @@ class _Room:
         self._engine = engine
         self._stopping = self._stalled = ""  # why nothing new is taken
         engine.on_stall = self._on_stall
-        assignments = Assignments(ServedPairs.parse(config.serves))
-        self._progress = Progress(assignments)
+        self._assignments = Assignments(ServedPairs.parse(config.serves), config.checkpoint.policy)
+        self._progress = Progress(self._assignments)
         self._generations = Generations(
-            assignments,
+            self._assignments,
             ticket_ttl_s=config.ticket_ttl_s,
-            timeout_s=config.checkpoint.timeout_ms / 1000,
         )
         self._manager = GenerationManager(
             self._generations,
             engine=engine,
             loader=SuitableOnly(loader, self._offer, self._check_memory),
-            verify=loading.verify,
+            verify=lambda prepared: self._loading_of(prepared.artifact_id).verify(prepared),
             changed=self._on_change,
             activated=self._qualifier.note,
         )
@@ -186,7 +187,14 @@ class _Room:
             yield
 
     def _check_memory(self, manifest: Manifest) -> None:
-        self._loading.check_memory(manifest, is_nearby=self._nearby.has(manifest.id))
+        """Of the weights of what is loaded once others are gone the loader decides: it lets go of the others' first."""
+        drains_first = self._assignments.policy(manifest.id).mode is SwapMode.DRAIN_THEN_LOAD
+        is_nearby = drains_first or self._nearby.has(manifest.id)
+        self._loading_of(manifest.id).check_memory(manifest, is_nearby=is_nearby)
+
+    def _loading_of(self, artifact_id: ArtifactId) -> ModelLoading:
+        """As its publish wants it."""
+        return self._loading.guarded_by(self._assignments.policy(artifact_id).memory_guard_ratio)
 
     @contextlib.asynccontextmanager
     async def _registered(self, store: Store, identity: Identity, server: RpcServer) -> AsyncIterator[None]:

@@ -9,11 +9,12 @@ from typing import Final
 from services.common.backoff import Backoff
 from services.common.ids import ArtifactId
 from services.common.registry.records import GenerationState as State
-from services.engine.assignments import Assignments, Pair
+from services.engine.assignments import Assignments
 from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
 from services.engine.held_generation import HeldGeneration
-from services.engine.load_failure import WAITING_FOR_DRAIN, timeout_of
+from services.engine.load_failure import WAITING_FOR_ALL, WAITING_FOR_DRAIN, timeout_of
+from services.engine.named import Pair
 
 MOST_RESIDENT: Final = 2  # of a model@cohort: the one that serves, and the next or the last
 _FIRST_PAUSE_S: Final = 1.0  # before what gateways route to, and has failed here, is tried again
@@ -31,7 +32,6 @@ class Succession:
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
-        timeout_s: How long a candidate may take, unless its publish says so.
         retries: Makes the pauses before tries of what is served.
         changed: Called after every change.
 
@@ -44,16 +44,15 @@ class Succession:
         assignments: Assignments,
         *,
         ticket_ttl_s: float,
-        timeout_s: float,
         retries: Callable[[], Backoff],
         changed: Callable[[], None],
     ) -> None:
         self.held: dict[ArtifactId, HeldGeneration] = {}
         self._assignments = assignments
         self._ticket_ttl_s = ticket_ttl_s
-        self._timeout_s = timeout_s
         self._retries = retries
         self._changed = changed
+        self._leaving: set[Generation] = set()  # their models are being let go
         self._pauses: dict[ArtifactId, Backoff] = {}  # of those that are about to be tried again
 
     def decide(self, now_s: float) -> list[Action]:
@@ -62,12 +61,28 @@ class Succession:
         Args:
             now_s: Monotonic seconds.
         """
-        wanted = self._assignments.wanted()
+        wanted, yielding = self._assignments.wanted(), self._yielding
         due: list[Action] = []
-        for held in tuple(self.held.values()):
-            due += self._settle(held, now_s, is_wanted=held.generation.artifact_id in wanted)
-        due += [self._start(artifact_id) for artifact_id in sorted(wanted - self.held.keys())]
+        for artifact_id, held in tuple(self.held.items()):
+            yields = artifact_id in yielding
+            due += self._settle(held, now_s, is_wanted=artifact_id in wanted and not yields, yields=yields)
+        missing = wanted - self._assignments.making_way.withheld(self._failed) - self.held.keys()
+        due += [self._start(artifact_id) for artifact_id in sorted(missing)]
         return due
+
+    def is_wanted(self, artifact_id: ArtifactId) -> bool:
+        """Whether it shall be here, as things stand."""
+        return artifact_id in self._assignments.wanted() - self._yielding
+
+    def drains_first(self, artifact_id: ArtifactId) -> bool:
+        """Whether others that have memory must go before it is fetched."""
+        others = self._assignments.making_way.for_(artifact_id)
+        return any(self.held[each].is_resident for each in others if each in self.held)
+
+    def disposed(self, generation: Generation) -> None:
+        """Its model is gone from memory."""
+        self._leaving.discard(generation)
+        self._changed()
 
     @property
     def next_due_s(self) -> float | None:
@@ -79,6 +94,16 @@ class Succession:
     def generations(self) -> dict[ArtifactId, Generation]:
         return {artifact_id: held.generation for artifact_id, held in self.held.items()}
 
+    @property
+    def _yielding(self) -> set[ArtifactId]:
+        """What drains for others that are to come once it is gone."""
+        waiting = {each for each, held in self.held.items() if held.is_waiting}
+        return self._assignments.making_way.yielding(waiting)
+
+    @property
+    def _failed(self) -> set[ArtifactId]:
+        return {each for each, held in self.held.items() if held.generation.state is State.FAILED}
+
     def _start(self, artifact_id: ArtifactId) -> StartLoad:
         generation = Generation(artifact_id, self._changed)
         pauses = self._pauses.pop(artifact_id, None) or self._retries()
@@ -88,12 +113,14 @@ class Succession:
         self._changed()
         return StartLoad(generation)
 
-    def _settle(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
+    def _settle(
+        self, held: HeldGeneration, now_s: float, *, is_wanted: bool, yields: bool
+    ) -> Iterator[Action]:
         generation = held.generation
         if generation.state.is_loading:
             yield from self._bring_on(held, now_s, is_wanted=is_wanted)
         elif generation.state is State.ACTIVE and not is_wanted:
-            self._drain_if_replaced(held, now_s)
+            self._drain_if_replaced(held, now_s, yields=yields)
         elif generation.state is State.DRAINING and is_wanted:
             generation.advance(State.ACTIVE)
         elif generation.state is State.DRAINING and now_s >= held.drained_at_s and not generation.users:
@@ -114,16 +141,25 @@ class Succession:
             held.may_recover = True
             generation.advance(State.FAILED, timeout_of(generation.state, timeout_s, generation.error))
             yield CancelLoad(generation)
-        elif generation.state is State.ALLOCATING and not held.is_resident:
+        elif held.waits_for_room:
             yield from self._allocate(held)
 
     def _allocate(self, held: HeldGeneration) -> Iterator[Action]:
-        if self._has_room(held):
-            held.is_resident = True
-            held.generation.explain("")
+        waiting_for = "" if held.is_resident else self._waiting_for(held)
+        if held.generation.error != waiting_for:
+            held.generation.explain(waiting_for)
+        held.has_drained |= waiting_for == WAITING_FOR_ALL
+        if not waiting_for:
+            held.is_resident, held.waits_for_room = True, False
             yield Proceed(held.generation)
-        elif held.generation.error != WAITING_FOR_DRAIN:
-            held.generation.explain(WAITING_FOR_DRAIN)
+
+    def _waiting_for(self, held: HeldGeneration) -> str:
+        """Why it may not take memory yet; empty when it may."""
+        artifact_id = held.generation.artifact_id
+        is_alone = not self._leaving and not self.drains_first(artifact_id)
+        if artifact_id in self._assignments.making_way.candidates and not is_alone:
+            return WAITING_FOR_ALL
+        return "" if self._has_room(held) else WAITING_FOR_DRAIN
 
     def _has_room(self, held: HeldGeneration) -> bool:
         """Whether no model@cohort would have too many resident."""
@@ -141,10 +177,13 @@ class Succession:
         return held.due_s(self._timeout_of(held))
 
     def _timeout_of(self, held: HeldGeneration) -> float:
-        return self._assignments.timeout_s(held.generation.artifact_id, self._timeout_s)
+        return self._assignments.policy(held.generation.artifact_id).timeout_s
 
-    def _drain_if_replaced(self, held: HeldGeneration, now_s: float) -> None:
-        if self._assignments.replaced(held.generation.artifact_id, self.generations):
+    def _drain_if_replaced(self, held: HeldGeneration, now_s: float, *, yields: bool) -> None:
+        artifact_id = held.generation.artifact_id
+        if yields:
+            self._assignments.making_way.note(artifact_id)
+        if yields or self._assignments.replaced(artifact_id, self.generations):
             held.drained_at_s = now_s + self._ticket_ttl_s
             held.generation.advance(State.DRAINING)
 
@@ -154,6 +193,7 @@ class Succession:
         held.is_resident = False
         if generation.model is not None and not held.is_disposed:
             held.is_disposed = True
+            self._leaving.add(generation)
             yield Dispose(generation)
         if generation.state is State.FAILED and is_wanted and not self._may_try_again(held, now_s):
             return

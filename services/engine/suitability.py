@@ -43,6 +43,12 @@ class SuitableOnly:
         self._offer = offer
         self._check_memory = check_memory
 
+    async def check(self, artifact_id: ArtifactId) -> Manifest:
+        """Its manifest; raises PreconditionFailed if the artifact requires what this engine is not."""
+        manifest = await self._loader.manifest(artifact_id)
+        await asyncio.to_thread(check_suitable, manifest, self._offer)
+        return manifest
+
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
         """As the loader does.
 
@@ -50,8 +56,7 @@ class SuitableOnly:
             PreconditionFailed: The artifact requires what this engine is not.
             Overloaded: Memory would be short.
         """
-        manifest = await self._loader.manifest(artifact_id)
-        await asyncio.to_thread(check_suitable, manifest, self._offer)
+        manifest = await self.check(artifact_id)
         await asyncio.to_thread(self._check_memory, manifest)
         return await self._loader.prepare(artifact_id)
 

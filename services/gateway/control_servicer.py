@@ -11,14 +11,18 @@ import grpc
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import control_pb2_grpc
 from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
-from services.common.registry.publish_records import Strategy
 from services.gateway.artifacts import ArtifactOrder
 from services.gateway.control import Control
 from services.gateway.history import History
 from services.gateway.loader_client import Description
-from services.gateway.operator_words import checked_cohort, checked_strategy
+from services.gateway.operator_words import checked_cohort
 from services.gateway.publication_plan import PublishOrder
-from services.gateway.publish_messages import entry_message, outcome_message, pushed_message
+from services.gateway.publish_messages import (
+    entry_message,
+    outcome_message,
+    pushed_message,
+    strategy_of,
+)
 from services.gateway.pushes import PushOrder
 from services.gateway.qualifications import QualifyOrder
 from services.gateway.rollbacks import RollbackOrder
@@ -88,7 +92,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             expected_revision=_expected(request),
             who=request.who,
             why=request.why,
-            strategy=_strategy(request.strategy),
+            strategy=strategy_of(request.strategy),
         )
         return pb.PublishModelResponse(revision=await self._control.publications.publish(order))
 
@@ -108,7 +112,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             expected_revision=_expected(request),
             who=request.who,
             why=request.why,
-            strategy=_strategy(request.strategy),
+            strategy=strategy_of(request.strategy),
         )
         done = await self._control.rollbacks.roll_back(order)
         return pb.RollbackModelResponse(revision=done.revision, artifact_id=done.artifact_id)
@@ -188,11 +192,4 @@ def _naming_none(request: pb.UnpublishModelRequest | pb.AbortPublishRequest) -> 
         expected_revision=_expected(request),
         who=request.who,
         why=request.why,
-    )
-
-
-def _strategy(told: pb.Strategy) -> Strategy:
-    return checked_strategy(
-        min_ready=told.min_ready if told.HasField("min_ready") else None,
-        timeout_ms=told.timeout_ms if told.HasField("timeout_ms") else None,
     )

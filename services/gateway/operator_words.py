@@ -37,10 +37,15 @@ def check_words(who: str, why: str) -> None:
             raise InvalidRequest(f"{field} must say something, in at most {MAX_WORDS} characters")
 
 
-def checked_strategy(min_ready: int | None, timeout_ms: int | None) -> Strategy:
+def checked_strategy(strategy: Strategy) -> Strategy:
     """Raises InvalidRequest for what is out of bounds; None is as the servers have it."""
-    if min_ready == 0:
+    timeout_ms, ratio = strategy.timeout_ms, strategy.memory_guard_ratio
+    if strategy.min_ready == 0:
         raise InvalidRequest("min_ready is 0: at least 1 engine must be ready before anything is served")
     if timeout_ms is not None and not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidRequest(f"timeout_ms is {timeout_ms}: give 1 to {MAX_TIMEOUT_MS}")
-    return Strategy(min_ready=min_ready, timeout_ms=timeout_ms)
+    if ratio is not None and not 0 < ratio <= 1:
+        raise InvalidRequest(
+            f"memory_guard_ratio is {ratio:g}: give a part of the memory, above 0 and at most 1"
+        )
+    return strategy

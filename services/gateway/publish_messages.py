@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from halogen.v1 import control_pb2 as pb
-from services.common.registry.publish_records import Failure, PublishState, SyncStatus
+from services.common.errors import InvalidRequest
+from services.common.registry.publish_records import (
+    Failure,
+    PublishState,
+    Strategy,
+    SwapMode,
+    SyncStatus,
+)
 from services.gateway.history import Outcome, Published
+from services.gateway.operator_words import checked_strategy
 from services.gateway.pushes import Pushed
 
 PUBLISH_STATES = {
@@ -20,6 +30,24 @@ SYNC_STATUSES = {
     SyncStatus.SYNCED: pb.REGISTRY_SYNC_STATUS_SYNCED,
     SyncStatus.FAILED: pb.REGISTRY_SYNC_STATUS_FAILED,
 }
+
+
+_MODES: Final = {
+    pb.SWAP_MODE_ATOMIC_SWAP: SwapMode.ATOMIC_SWAP,
+    pb.SWAP_MODE_DRAIN_THEN_LOAD: SwapMode.DRAIN_THEN_LOAD,
+}
+
+
+def strategy_of(told: pb.Strategy) -> Strategy:
+    """What a request says; raises InvalidRequest for what is out of bounds or unknown."""
+    said = {field.name: value for field, value in told.ListFields()}
+    if told.mode:
+        said["mode"] = _MODES.get(told.mode)
+        if said["mode"] is None:
+            raise InvalidRequest(
+                f"this gateway knows no swap mode {told.mode}; use another, or a newer gateway"
+            )
+    return checked_strategy(Strategy(**said))
 
 
 def failure_message(failure: Failure) -> pb.Failure:

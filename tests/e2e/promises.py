@@ -131,6 +131,7 @@ PROMISES = {
         "test_a_fault_of_the_product_breaks_its_invariant",
         "test_the_page_quotes_the_invariants",
     ],
+    "5 drain_then_load, fallback": ["test_engine_making_way", "test_what_an_operator_says_is_on_record"],
     "5.4 publishes end in order": [
         "test_publishes_one_after_another_are_applied_in_order",
         "test_two_hundred_publishes_under_load",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halogen.v1 import control_pb2 as pb
 from services.cli import publish
 from services.cli.console import byte_progress
-from services.cli.control_client import ControlClient, Order
+from services.cli.control_client import ControlClient, Means, Order
 from tests.scenarios.cluster import Cluster
 
 PENDING, APPLIED = pb.PUBLISH_STATE_PENDING, pb.PUBLISH_STATE_APPLIED
@@ -25,8 +25,8 @@ class Operator(NamedTuple):
     store: Path
     model: str = "m"
 
-    def order(self, artifact_id: str = "", **more: int) -> Order:
-        return Order(self.model, "stable", artifact_id, who="test", why="test", **more)
+    def order(self, artifact_id: str = "", **means: Any) -> Order:
+        return Order(self.model, "stable", artifact_id, who="test", why="test", means=Means(**means))
 
     async def register(self, artifacts: Sequence[Path]) -> list[str]:
         """Their ids, READY to be published."""
@@ -41,8 +41,8 @@ class Operator(NamedTuple):
         with byte_progress() as progress:
             await publish.register_by_id(self.control, self.order(), artifact_id, progress, reverify=False)
 
-    async def publish(self, artifact_id: str, **more: int) -> int:
-        return await self.control.publish(self.order(artifact_id, **more))
+    async def publish(self, artifact_id: str, **means: Any) -> int:
+        return await self.control.publish(self.order(artifact_id, **means))
 
     async def end(self, revision: int) -> pb.PublishOutcome:
         """How that publish ended."""

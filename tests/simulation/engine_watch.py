@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from services.common.ids import ArtifactId, Revision
 from services.common.registry import keys
+from services.common.registry.publish_records import SwapMode
 from services.common.registry.records import GenerationState as State
-from services.common.registry.records import Serving
+from services.common.registry.records import Serving, Target
 from services.engine.generation import Generation
 from services.engine.succession import MOST_RESIDENT
 from tests.simulation.sim_engine import SimEngine
@@ -43,14 +44,23 @@ class EngineWatch:
 
     def _check_kept(self) -> None:
         states = {each.artifact_id: each.state for each in self._engine.generations.residents}
-        served = {each.artifact_id for each in self._heard.values() if each.artifact_id}
-        for artifact_id in served & self._active:
+        for artifact_id in self._kept(self._heard) & self._active:
             hold("I6", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
-        for artifact_id in self._served() & self._active:
+        for artifact_id in self._kept(self._served()) & self._active:
             hold("I13", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
         self._active = {artifact_id for artifact_id, state in states.items() if state is State.ACTIVE}
 
-    def _served(self) -> set[ArtifactId]:
+    def _kept(self, served: Mapping[str, Serving]) -> set[ArtifactId]:
+        """Of what is served, all but what drains for a newer publish that says so."""
+        targets = self._engine.targets.records
+        return {
+            each.artifact_id
+            for name, each in served.items()
+            if each.artifact_id
+            and not _drains(targets.get(keys.target(*keys.split_cohort_key(name))), each.revision)
+        }
+
+    def _served(self) -> dict[str, Serving]:
         """What it can know to be served: by what it has heard of commits, and by the publishes that it has heard of."""
         served = dict(self._heard)
         for key, target in self._engine.targets.records.items():
@@ -58,7 +68,7 @@ class EngineWatch:
             then = self._served_at.get(target.revision)
             if then and (name not in served or then.revision > served[name].revision):
                 served[name] = then
-        return {each.artifact_id for each in served.values() if each.artifact_id}
+        return served
 
     def _check_loads(self) -> None:
         loading = Counter(each.generation.artifact_id for each in self._engine.loads)
@@ -71,7 +81,12 @@ class EngineWatch:
         for generation in self._engine.proceeding:
             pairs = pairs_of(generation.artifact_id)
             hold("I10", all(resident[pair] <= MOST_RESIDENT for pair in pairs), (self._engine.id, resident))
+            making_way = self._engine.assignments.making_way
+            if generation.artifact_id in making_way.candidates and generation.state is State.ALLOCATING:
+                here = making_way.for_(generation.artifact_id) & set(self._resident())
+                hold("I10", not here and generation not in self._engine.crowded, (self._engine.id, here))
         self._engine.proceeding.clear()
+        self._engine.crowded.clear()
 
     def _resident(self) -> Iterator[ArtifactId]:
         loading: list[Generation] = [each.generation for each in self._engine.loads if each.may_proceed]
@@ -81,3 +96,9 @@ class EngineWatch:
                 loaded.artifact_id for loaded in loading
             }:
                 yield each.artifact_id
+
+
+def _drains(target: Target | None, served: Revision) -> bool:
+    return (
+        target is not None and target.revision > served and target.strategy.mode is SwapMode.DRAIN_THEN_LOAD
+    )

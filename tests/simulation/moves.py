@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from services.common.errors import CorruptData, PreconditionFailed, Unavailable
 from services.common.ids import Cohort
-from services.common.registry.publish_records import Strategy
+from services.common.registry.publish_records import Strategy, SwapMode
 from services.gateway.publication_plan import PublishOrder
 from services.gateway.rollbacks import RollbackOrder
 from tests.simulation.sim_engine import TICKET_TTL_S
@@ -40,7 +40,8 @@ class Kind(NamedTuple):
 
 def _publish(world: World, picks: Picks) -> None:
     if world.live_gateways:
-        strategy = Strategy(min_ready=picks.of((None, None, 1, 2)))
+        modes = (None, None, SwapMode.ATOMIC_SWAP, SwapMode.DRAIN_THEN_LOAD)
+        strategy = Strategy(min_ready=picks.of((None, None, 1, 2)), mode=picks.of(modes))
         order = PublishOrder(MODEL, picks.of(_COHORTS), picks.of(ARTIFACTS), None, "ada", "sim", strategy)
         gateway = picks.of(world.live_gateways)
         gateway.begin(gateway.publications.publish(order))
@@ -96,6 +97,14 @@ def _hear_all(world: World, picks: Picks) -> None:
             mirror.hear()
         world.wake(process)
         process.tell()
+
+
+def _hear_one(world: World, picks: Picks) -> None:
+    """Of what a process follows, it hears of one kind before the others."""
+    if following := [each for each in world.live if each.mirrors]:
+        process = picks.of(following)
+        picks.of(process.mirrors).hear()
+        world.wake(process)
 
 
 def _tell(world: World, picks: Picks) -> None:
@@ -248,6 +257,7 @@ KINDS: Final = {
     "hear": Kind(14, _hear),
     "wake": Kind(12, _wake),
     "hear all": Kind(26, _hear_all),
+    "hear one": Kind(14, _hear_one),
     "tell": Kind(3, _tell),
     "load": Kind(20, _load),
     "fail": Kind(1.5, _fail),

@@ -10,6 +10,7 @@ from services.common.backoff import Backoff
 from services.common.errors import CorruptData, HalogenError, Overloaded
 from services.common.ids import ArtifactId, Cohort, InstanceId, ProcessId, Revision
 from services.common.registry import keys
+from services.common.registry.publish_records import SwapMode
 from services.common.registry.records import EngineRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
 from services.common.registry.store import LeaseId
@@ -17,6 +18,7 @@ from services.engine.assignments import Assignments, ServedPairs
 from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
 from services.engine.generations import Generations
+from services.engine.swap_policy import SwapPolicy
 from tests.simulation.mirror import Mirror
 from tests.simulation.sim_load import SimLoad
 from tests.simulation.sim_model import SimModel
@@ -25,6 +27,9 @@ from tests.simulation.sim_registry import SimRegistry
 
 TICKET_TTL_S: Final = 4.0
 LOAD_TIMEOUT_S: Final = 20.0
+_POLICY: Final = SwapPolicy(
+    SwapMode.ATOMIC_SWAP, timeout_s=LOAD_TIMEOUT_S, fallback_on_failure=True, memory_guard_ratio=1
+)
 
 
 class SimEngine(SimProcess):
@@ -42,6 +47,7 @@ class SimEngine(SimProcess):
         ended: Generations whose models are to be let go.
         models: Those in memory.
         proceeding: Generations that may take memory since somebody last looked.
+        crowded: The same, of those that did while others' models were yet to be let go.
         is_short: It has no memory for another model, for now.
         told_ready: What it has told that it has ACTIVE, for whom.
     """
@@ -60,11 +66,10 @@ class SimEngine(SimProcess):
         self.targets = Mirror(registry, keys.TARGETS, Target)
         self.serving = Mirror(registry, keys.SERVING, Serving)
         self.mirrors = (self.targets, self.serving)
-        self.assignments = Assignments(ServedPairs.parse(()))
+        self.assignments = Assignments(ServedPairs.parse(()), _POLICY)
         self.generations = Generations(
             self.assignments,
             ticket_ttl_s=TICKET_TTL_S,
-            timeout_s=LOAD_TIMEOUT_S,
             retries=lambda: Backoff(1.0, 8.0, chance.uniform),
         )
         self.loads: list[SimLoad] = []
@@ -72,6 +77,7 @@ class SimEngine(SimProcess):
         self.models: list[SimModel] = []
         self.proceeding: list[Generation] = []
         self.is_short = False
+        self.crowded: list[Generation] = []
         self.told_ready: set[tuple[ProcessId, Cohort, Revision, ArtifactId]] = set()
         self._torn = torn
         self._chance = chance
@@ -110,6 +116,7 @@ class SimEngine(SimProcess):
         generation.let_go()
         model.is_here = False
         self.models.remove(model)
+        self.generations.disposed(generation)
 
     def state_of(self, artifact_id: ArtifactId) -> State | None:
         """What the artifact's generation is here."""
@@ -142,6 +149,7 @@ class SimEngine(SimProcess):
             case Proceed(generation):
                 self._under_way(generation).may_proceed = True
                 self.proceeding.append(generation)
+                self.crowded += [generation] if self.ended else []
             case CancelLoad(generation):
                 self._under_way(generation).is_called_off = True
             case Dispose(generation):

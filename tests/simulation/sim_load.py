@@ -98,11 +98,18 @@ class SimLoad:
 
     def _get(self) -> Generator[None, None, None]:
         yield
+        if self._generations.drains_first(self.generation):
+            yield from self._room()
+            self._generations.reached(self.generation, State.FETCHING)
+        yield
         self._generations.reached(self.generation, State.VERIFYING)
         yield
+        yield from self._room()
+        yield
+        self._generations.loaded(self.generation, self._make())
+
+    def _room(self) -> Generator[None, None, None]:
         self.may_proceed = False
         self._generations.reached(self.generation, State.ALLOCATING)
         while not self.may_proceed:
             yield
-        yield
-        self._generations.loaded(self.generation, self._make())

@@ -12,11 +12,13 @@ INVARIANTS: Final = {
     "serves is the latest that was committed, or nothing after an unpublish.",
     "I5": "A commit names as many engines as the publish asks for, and each of them that lives has exactly that "
     "artifact ACTIVE at that moment.",
-    "I6": "An engine keeps what it has heard is served, once ACTIVE, until it hears of something else.",
+    "I6": "An engine keeps what it has heard is served, once ACTIVE, until it hears of something else, or of a publish "
+    "that drains first.",
     "I7": "All tokens of a stream come from the artifact that it was routed to, out of memory that is there.",
     "I8": "A ticket is honoured until it expires, as long as its engine lives.",
     "I9": "A model is let go once, by nobody's leave but its last user's; no artifact is loaded twice at a time.",
-    "I10": "An engine takes memory for an artifact only while at most one other of its cohort has some.",
+    "I10": "An engine takes memory for an artifact only while at most one other of its cohort has some, and for one that "
+    "drains first only once the others' is free.",
     "I11": "Once faults have stopped, every publish ends.",
     "I12": "Once all has come to rest, engines and gateways hold what is served, and nothing else is in memory.",
     "I13": "What was served when a publish was accepted is kept, once ACTIVE, by an engine that hears of the publish "

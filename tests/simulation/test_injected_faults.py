@@ -85,8 +85,8 @@ def _lend_whatever_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 def _drain_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     drain = Succession._drain_if_replaced
 
-    def hasty(self: Succession, held: HeldGeneration, now_s: float) -> None:
-        drain(self, held, now_s)
+    def hasty(self: Succession, held: HeldGeneration, now_s: float, *, yields: bool) -> None:
+        drain(self, held, now_s, yields=yields)
         if held.generation.state is State.DRAINING and not held.generation.users:
             held.generation.advance(State.RETIRED)
 

@@ -18,6 +18,12 @@ class ArtifactState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ARTIFACT_STATE_READY: _ClassVar[ArtifactState]
     ARTIFACT_STATE_REJECTED: _ClassVar[ArtifactState]
 
+class SwapMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SWAP_MODE_UNSPECIFIED: _ClassVar[SwapMode]
+    SWAP_MODE_ATOMIC_SWAP: _ClassVar[SwapMode]
+    SWAP_MODE_DRAIN_THEN_LOAD: _ClassVar[SwapMode]
+
 class PublishState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PUBLISH_STATE_UNSPECIFIED: _ClassVar[PublishState]
@@ -36,6 +42,9 @@ ARTIFACT_STATE_UNSPECIFIED: ArtifactState
 ARTIFACT_STATE_PENDING: ArtifactState
 ARTIFACT_STATE_READY: ArtifactState
 ARTIFACT_STATE_REJECTED: ArtifactState
+SWAP_MODE_UNSPECIFIED: SwapMode
+SWAP_MODE_ATOMIC_SWAP: SwapMode
+SWAP_MODE_DRAIN_THEN_LOAD: SwapMode
 PUBLISH_STATE_UNSPECIFIED: PublishState
 PUBLISH_STATE_PENDING: PublishState
 PUBLISH_STATE_APPLIED: PublishState
@@ -109,12 +118,18 @@ class PublishModelRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., expected_revision: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, _Mapping]] = ...) -> None: ...
 
 class Strategy(_message.Message):
-    __slots__ = ("timeout_ms", "min_ready")
+    __slots__ = ("mode", "timeout_ms", "fallback_on_failure", "min_ready", "memory_guard_ratio")
+    MODE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     MIN_READY_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_GUARD_RATIO_FIELD_NUMBER: _ClassVar[int]
+    mode: SwapMode
     timeout_ms: int
+    fallback_on_failure: bool
     min_ready: int
-    def __init__(self, timeout_ms: _Optional[int] = ..., min_ready: _Optional[int] = ...) -> None: ...
+    memory_guard_ratio: float
+    def __init__(self, mode: _Optional[_Union[SwapMode, str]] = ..., timeout_ms: _Optional[int] = ..., fallback_on_failure: _Optional[bool] = ..., min_ready: _Optional[int] = ..., memory_guard_ratio: _Optional[float] = ...) -> None: ...
 
 class PublishModelResponse(_message.Message):
     __slots__ = ("revision",)

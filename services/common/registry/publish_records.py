@@ -8,15 +8,29 @@ from services.common.ids import ArtifactId, Cohort, ProcessId, Revision
 from services.common.registry.record import Record
 
 
+class SwapMode(enum.StrEnum):
+    """How an engine gets from what it serves to what is published."""
+
+    ATOMIC_SWAP = "atomic_swap"  # beside what serves, which serves until the other is committed
+    DRAIN_THEN_LOAD = (
+        "drain_then_load"  # what serves finishes and goes first: an outage, and no room for two is needed
+    )
+
+
 class Strategy(Record):
     """How a publish is to be taken into service; what is None is as the servers have it.
 
     min_ready is how many engines must have it ACTIVE, at least 1; timeout_ms how long an engine has from ALLOCATING to
-    ACTIVE, and how long, from the first engine on that is ready, the others have.
+    ACTIVE, and how long, from the first engine on that is ready, the others have. fallback_on_failure is whether an
+    engine that has let go what it served loads it again when the publish fails; memory_guard_ratio the part of the
+    memory that a load may fill, above 0 and at most 1.
     """
 
+    mode: SwapMode | None = None
     min_ready: int | None = None
     timeout_ms: int | None = None
+    fallback_on_failure: bool | None = None
+    memory_guard_ratio: float | None = None
 
 
 class Stage(enum.StrEnum):

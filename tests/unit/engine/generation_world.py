@@ -15,6 +15,7 @@ from services.common.errors import HalogenError
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
+from services.common.registry.publish_records import Strategy, SwapMode
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.records import GenerationState as State
 from services.common.registry.view import View
@@ -28,10 +29,13 @@ from services.engine.kernels.portable import PortableKernels
 from services.engine.lender import LoadedModel
 from services.engine.loaded_model import ModelLoading, PreparedArtifact
 from services.engine.sequence import TokenRequest
+from services.engine.swap_policy import SwapPolicy
 from services.engine.token_stream import TokenStream
 from tests.unit.engine.fakes import CountingModel
 
 OLD, NEW, THIRD = (ArtifactId(letter * 64) for letter in "abc")
+AS_THE_ENGINE_HAS_IT = Strategy()
+POLICY = SwapPolicy(SwapMode.ATOMIC_SWAP, timeout_s=600, fallback_on_failure=True, memory_guard_ratio=1)
 MODEL, STABLE, CANARY = ModelName("m"), Cohort.STABLE, Cohort.CANARY
 
 
@@ -40,9 +44,13 @@ class FakeLoader:
 
     def __init__(self) -> None:
         self.asked: list[ArtifactId] = []
+        self.checked: list[ArtifactId] = []
         self.failures: dict[ArtifactId, list[HalogenError]] = {}
         self.held: dict[ArtifactId, asyncio.Event] = {}
         self.real: dict[ArtifactId, PreparedArtifact] = {}
+
+    async def check(self, artifact_id: ArtifactId) -> None:
+        self.checked.append(artifact_id)
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
         self.asked.append(artifact_id)
@@ -79,7 +87,7 @@ class World:
         self._moved = asyncio.Event()
         self._revision = itertools.count(1)
         self.generations = Generations(
-            Assignments(ServedPairs.parse(serves)), ticket_ttl_s=ticket_ttl_s, timeout_s=600
+            Assignments(ServedPairs.parse(serves), POLICY), ticket_ttl_s=ticket_ttl_s
         )
         self.manager = GenerationManager(
             self.generations,
@@ -119,10 +127,14 @@ class World:
                 await self._moved.wait()
 
     async def target(
-        self, artifact: ArtifactId | None, cohort: Cohort = STABLE, model: ModelName = MODEL
+        self,
+        artifact: ArtifactId | None,
+        cohort: Cohort = STABLE,
+        model: ModelName = MODEL,
+        strategy: Strategy = AS_THE_ENGINE_HAS_IT,
     ) -> Revision:
         revision = Revision(next(self._revision))
-        record = Target(revision=revision, artifact_id=artifact, who="test", why="")
+        record = Target(revision=revision, artifact_id=artifact, who="test", why="", strategy=strategy)
         await self.store.put(keys.target(model, cohort), record.encode())
         return revision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.common.backoff import Backoff
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
-from services.common.registry.publish_records import Strategy
+from services.common.registry.publish_records import Failure, Stage, Strategy, SwapMode
 from services.common.registry.records import GenerationState as State
 from services.common.registry.records import Served, Serving, Target
 from services.engine.assignments import Assignments, ServedPairs
@@ -13,11 +13,13 @@ from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
 from services.engine.generations import Generations
 from services.engine.succession import MOST_RESIDENT
+from services.engine.swap_policy import SwapPolicy
 from tests.unit.engine.fakes import CountingModel
 
 MODEL, STABLE, CANARY = ModelName("m"), Cohort.STABLE, Cohort.CANARY
 TICKET_TTL_S = 10.0
 TIMEOUT_S = 600.0
+POLICY = SwapPolicy(SwapMode.ATOMIC_SWAP, timeout_s=TIMEOUT_S, fallback_on_failure=True, memory_guard_ratio=1)
 AS_THE_ENGINE_HAS_IT = Strategy()
 
 
@@ -30,11 +32,10 @@ class GenerationsAlone:
         disposed: What was to be let go, in order; that takes until after the next `decide`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policy: SwapPolicy = POLICY) -> None:
         self.generations = Generations(
-            Assignments(ServedPairs.parse(())),
+            Assignments(ServedPairs.parse(()), policy),
             ticket_ttl_s=TICKET_TTL_S,
-            timeout_s=TIMEOUT_S,
             retries=lambda: Backoff(1.0, 60.0, lambda _, most: most),
         )
         self.now_s = 0.0
@@ -61,6 +62,11 @@ class GenerationsAlone:
         )
         return self.revision
 
+    def fail(self, cohort: Cohort = STABLE) -> None:
+        """The leader's word on the standing publish."""
+        key, failure = keys.target(MODEL, cohort), Failure(stage=Stage.COMMIT, reason="LATE", message="late")
+        self._targets[key] = self._targets[key].model_copy(update={"failure": failure})
+
     def serve(self, artifact: ArtifactId | None, revision: Revision, cohort: Cohort = STABLE) -> None:
         """The commit of one."""
         self._serving[keys.serving(MODEL, cohort)] = Serving(revision=revision, artifact_id=artifact)
@@ -76,6 +82,7 @@ class GenerationsAlone:
         due = self.generations.decide(self.now_s)
         for generation in going:
             generation.let_go()
+            self.generations.disposed(generation)
         for action in due:
             match action:
                 case StartLoad(generation):

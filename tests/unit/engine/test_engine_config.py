@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from services.common.registry.publish_records import Strategy, SwapMode
 from services.engine.config import EngineConfig
 from services.engine.host import memory_bytes, usable_cores
+from services.engine.swap_policy import SwapPolicy
 
 
 def load(key: Path, *flags: str) -> EngineConfig:
@@ -46,6 +48,7 @@ def test_flags_are_read(key: Path) -> None:
         (("--dtype", "int8"), "--dtype"),
         (("--checkpoint.timeout-ms", "0"), "--checkpoint.timeout-ms"),
         (("--checkpoint.memory-guard-ratio", "1.1"), "--checkpoint.memory-guard-ratio"),
+        (("--checkpoint.strategy", "drain"), "--checkpoint.strategy"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(
@@ -55,6 +58,20 @@ def test_what_cannot_work_is_refused_in_one_line(
     with pytest.raises(SystemExit):
         load(key, *flags)
     assert message in capsys.readouterr().err
+
+
+def test_how_artifacts_are_taken_into_service(key: Path) -> None:
+    """The section `checkpoint`, as generations follow it; the word of a publish, where there is one, wins."""
+    policy = load(
+        key, "--checkpoint.strategy", "drain_then_load", "--checkpoint.timeout-ms", "1500"
+    ).checkpoint.policy
+    assert (
+        SwapPolicy(SwapMode.DRAIN_THEN_LOAD, 1.5, fallback_on_failure=True, memory_guard_ratio=0.85) == policy
+    )
+    said = Strategy(mode=SwapMode.ATOMIC_SWAP, fallback_on_failure=False, memory_guard_ratio=0.5)
+    expected = SwapPolicy(SwapMode.ATOMIC_SWAP, 1.5, fallback_on_failure=False, memory_guard_ratio=0.5)
+    assert expected == policy.under(said)
+    assert policy == policy.under(Strategy())
 
 
 def test_a_key_that_others_can_read_is_refused(key: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,9 @@ from services.common.errors import CorruptData, InternalError, PreconditionFaile
 from services.common.ids import ModelName
 from services.common.registry import keys
 from services.common.registry.records import GenerationState as State
-from services.engine.assignments import Pair, ServedPairs
+from services.engine.assignments import ServedPairs
 from services.engine.generation import Generation
+from services.engine.named import Pair
 from services.engine.occupancy import Delta
 from tests.unit.engine.decoding import prepared
 from tests.unit.engine.fakes import CountingModel, Gate, request

@@ -15,7 +15,7 @@ from services.common.errors import (
 )
 from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationState as State
-from services.engine.load_failure import CANDIDATE_TRIES, failure_of, may_pass
+from services.engine.load_failure import CANDIDATE_TRIES, failure_of, is_of_content, may_pass
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,38 @@ def test_a_fault_of_ours_tells_no_details() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "tries", "is_served", "expected"),
+    ("error", "tries", "is_served", "has_drained", "expected"),
     [
-        (NotFound("not there yet"), 1, False, True),
-        (Unavailable("starting"), CANDIDATE_TRIES, False, False),
-        (Unavailable("starting"), CANDIDATE_TRIES, True, True),
-        (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, False, False),
-        (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, True, True),
-        (CorruptData("torn"), 1, True, False),
-        (RuntimeError("ours"), 1, True, False),
+        (NotFound("not there yet"), 1, False, False, True),
+        (Unavailable("starting"), CANDIDATE_TRIES, False, False, False),
+        (Unavailable("starting"), CANDIDATE_TRIES, False, True, False),
+        (Unavailable("starting"), CANDIDATE_TRIES, True, False, True),
+        (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, False, False, False),
+        (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, False, True, True),
+        (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, True, False, True),
+        (CorruptData("torn"), 1, True, True, False),
+        (RuntimeError("ours"), 1, True, False, False),
     ],
 )
 def test_only_what_may_pass_is_tried_again(
-    error: Exception, tries: int, is_served: bool, expected: bool
+    error: Exception, tries: int, is_served: bool, has_drained: bool, expected: bool
 ) -> None:
-    """Without end where gateways route to it."""
-    assert expected is may_pass(error, tries=tries, is_served=is_served)
+    """Without end where gateways route to it; where others have just gone for it, memory may come free yet."""
+    assert expected is may_pass(error, tries=tries, is_served=is_served, has_drained=has_drained)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (CorruptData("torn"), True),
+        (PreconditionFailed("topology", reason="GRAPH_MISMATCH"), True),
+        (Unsupported("fp16 in bfloat16", reason="DTYPE_UNSUPPORTED"), True),
+        (CorruptData("another file", reason="IDENTITY_MISMATCH"), False),
+        (Overloaded("2 > 1", reason="MEMORY_GUARD"), False),
+        (Unavailable("starting"), False),
+        (RuntimeError("ours"), False),
+    ],
+)
+def test_what_an_artifact_is_stays(error: Exception, expected: bool) -> None:
+    """All else may be otherwise with the next try; a file that changed since is prepared again then."""
+    assert expected is is_of_content(error)

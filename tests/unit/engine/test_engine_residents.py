@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.common.ids import ArtifactId
+from services.common.registry.publish_records import Strategy
 from services.common.registry.records import GenerationState as State
 from tests.unit.engine.generation_world import CANARY, NEW, OLD, THIRD, World, world
 from tests.unit.engine.generations_alone import TICKET_TTL_S, GenerationsAlone
@@ -36,8 +37,7 @@ async def test_a_third_generation_does_not_wait_for_ever() -> None:
         with it.generations.borrow(OLD):
             await it.serve(NEW, await it.target(NEW))
             await it.until(lambda states: states == {OLD: State.DRAINING, NEW: State.ACTIVE})
-            it.generations._succession._timeout_s = 0.05  # for those that come from here on
-            await it.target(THIRD)
+            await it.target(THIRD, strategy=Strategy(timeout_ms=50))
             await it.until(lambda states: states.get(THIRD) is State.FAILED)
             assert ["TIMEOUT"] == [r.failure.reason for r in it.records if r.failure]
             assert [THIRD] == waiting(it)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.common.errors import InvalidRequest
 from services.common.ids import Cohort, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
@@ -14,7 +13,6 @@ from services.common.registry.publish_records import CommitRecord, IntentRecord,
 from services.common.registry.records import Served, Serving, Target
 from services.common.registry.store import Delete, Put, Unchanged
 from services.gateway.control import Control
-from services.gateway.operator_words import checked_strategy
 from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
 
 A = manifest("a").id
@@ -178,16 +176,3 @@ async def test_one_that_is_pending_outlives_the_others(
     for cohort in (Cohort.CANARY, Cohort.STABLE, Cohort.CANARY):
         await control.publications.publish(order(A, cohort=cohort))
     assert PublishState.SUPERSEDED is (await states(store))[0]
-
-
-@pytest.mark.parametrize(
-    ("min_ready", "timeout_ms", "expected"),
-    [(0, None, "min_ready is 0"), (None, 0, "timeout_ms is 0"), (None, 86_400_001, "give 1 to 86400000")],
-)
-def test_a_strategy_out_of_bounds_is_refused(
-    min_ready: int | None, timeout_ms: int | None, expected: str
-) -> None:
-    """By name and bound."""
-    with pytest.raises(InvalidRequest, match=expected):
-        checked_strategy(min_ready, timeout_ms)
-    assert Strategy() == checked_strategy(None, None)
