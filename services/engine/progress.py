@@ -15,7 +15,8 @@ from services.common.ids import ArtifactId, Revision
 from services.common.registry.publish_records import Failure
 from services.common.registry.records import GenerationRecord, ProgressRecord
 from services.common.registry.records import GenerationState as State
-from services.engine.assignments import Assignments, Named, Pair
+from services.engine.assignments import Assignments
+from services.engine.named import Named, Pair
 
 _REMEMBERED: Final = 8  # publishes whose beginning is known; more are never under way at a time
 _NONE: Final = Revision(0)

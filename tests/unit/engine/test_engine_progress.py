@@ -10,6 +10,7 @@ from services.common.registry.records import GenerationRecord, ProgressRecord, S
 from services.common.registry.records import GenerationState as State
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.progress import Moment, Progress
+from tests.unit.engine.generations_alone import POLICY
 
 A, B = ArtifactId("a" * 64), ArtifactId("b" * 64)
 KEY: Final = "targets/m/stable"
@@ -20,7 +21,7 @@ class Watched:
     """A progress of one model, what it was told, and a clock."""
 
     def __init__(self) -> None:
-        self.assignments = Assignments(ServedPairs.parse(()))
+        self.assignments = Assignments(ServedPairs.parse(()), POLICY)
         self.progress = Progress(self.assignments)
         self.now_s = 0.0
         self.serving: dict[str, Serving] = {}
