@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from services.engine.generation import Generation
 from services.engine.generations import Generations
 from services.engine.lender import LoadedModel
 from services.engine.loaded_model import PreparedArtifact
+from services.engine.warm_text import representative_prompts
 from services.engine.warm_up import warm_up
 
 log = structlog.get_logger(component="checkpoint")
@@ -34,6 +35,7 @@ class Loader(Protocol):
         ...
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact: ...
+    async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]: ...
 
 
 class Verified(Protocol):
@@ -48,7 +50,7 @@ class GenerationLoad:
     Args:
         generations: Told of every step.
         engine: Runs the warm-up.
-        loader: Prepares artifacts.
+        loader: Prepares artifacts, and has their text files.
         verify: Compares what was prepared with what it should be; called in a thread.
         activate: Lets a warm generation serve; whether it does.
     """
@@ -118,7 +120,8 @@ class GenerationLoad:
             with span("map"):
                 await self._make(generation, prepared)
         with span("warm"):
-            await warm_up(self._engine, generation)
+            prompts = await representative_prompts(self._loader, generation.artifact_id)
+            await warm_up(self._engine, generation, prompts)
 
     async def _clear_the_way(self, generation: Generation) -> None:
         """Has others go, but only for what this engine could serve."""

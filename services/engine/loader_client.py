@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +69,20 @@ class LoaderClient:
             lazy_bytes=weights.lazy_bytes,
             config=config,
         )
+
+    async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
+        """The small files of an artifact that has representative requests; nothing of any other.
+
+        Raises:
+            HalogenError: As the loader says.
+        """
+        manifest = await self.manifest(artifact_id)
+        if manifest.file(PATHS[Role.REPRESENTATIVE_REQUESTS]) is None:
+            return {}
+        try:
+            return {file.path: await self._read(artifact_id, file.path) for file in manifest.small_files}
+        except grpc.aio.AioRpcError as failure:
+            raise from_peer(failure, "the loader") from None
 
     async def _prepare(self, artifact_id: ArtifactId) -> loader_pb2.PreparedArtifact:
         call = self._stub.PrepareArtifact(loader_pb2.PrepareArtifactRequest(artifact_id=artifact_id))

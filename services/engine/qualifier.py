@@ -15,7 +15,9 @@ from services.common.registry.records import ProbeResult, QualificationRecord
 from services.common.registry.store import Put, Store, Unchanged
 from services.engine.generation import Generation
 
-WARM_UP: Final = ProbeResult(name="warm_up", passed=True, detail="a prefill and a decode")
+WARM_UP: Final = ProbeResult(
+    name="warm_up", passed=True, detail="representative requests and the shapes of service"
+)
 
 log = structlog.get_logger()
 

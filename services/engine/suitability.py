@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from services.common.checkpoint.graph_hash import topology_digest
@@ -22,6 +22,7 @@ class ManifestLoader(Protocol):
 
     async def manifest(self, artifact_id: ArtifactId) -> Manifest: ...
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact: ...
+    async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]: ...
 
 
 class SuitableOnly:
@@ -59,6 +60,10 @@ class SuitableOnly:
         manifest = await self.check(artifact_id)
         await asyncio.to_thread(self._check_memory, manifest)
         return await self._loader.prepare(artifact_id)
+
+    async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
+        """As the loader does."""
+        return await self._loader.text_files(artifact_id)
 
 
 def offer_of(dtype: DTypeChoice) -> Offer:

@@ -22,6 +22,7 @@ from services.common.registry.records import Serving, Target
 from services.common.registry.view import View
 from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import going_on_from, span
+from services.gateway.rehearsal import rehearse
 from services.gateway.routes import Route, Routes
 from services.gateway.text_model import TextModel, TextModelReader
 
@@ -212,7 +213,9 @@ class Catalog:
         parent = going_on_from(self._routes.trace_parent(artifact_id))
         with span("load", {ARTIFACT_ID: artifact_id}, parent=parent):
             files = await self._files.read(artifact_id)
-            return await asyncio.to_thread(self._reader.read, artifact_id, files)
+            text = await asyncio.to_thread(self._reader.read, artifact_id, files)
+            await rehearse(text, files)
+            return text
 
     def _tell(self) -> None:
         self._version += 1

@@ -9,15 +9,6 @@ from services.common.errors import InvalidRequest
 from services.common.text.chat_template import compile_template, lay_out
 from services.common.text.template_meter import metered
 
-_SPECIAL_TOKENS: Final = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
 _SHOWN: Final = 300  # characters of a template's own message that are passed on
 
 
@@ -76,15 +67,3 @@ class ChatTemplate:
                 )
             pieces.append(piece)
         return "".join(pieces)
-
-
-def special_tokens(*configs: Mapping[str, Any]) -> dict[str, str]:
-    """The special tokens that the configurations name, as text; the first that names one decides."""
-    found: dict[str, str] = {}
-    for name in _SPECIAL_TOKENS:
-        for config in configs:
-            value = config.get(name)
-            text = value.get("content") if isinstance(value, dict) else value
-            if isinstance(text, str):
-                found.setdefault(name, text)
-    return found

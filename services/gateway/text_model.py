@@ -15,7 +15,8 @@ from services.common.errors import CorruptData, HalogenError, InvalidRequest
 from services.common.ids import ArtifactId
 from services.common.text.chat_template import template_source
 from services.common.text.generation_defaults import GenerationDefaults
-from services.gateway.chat import ChatTemplate, special_tokens
+from services.common.text.special_tokens import special_tokens
+from services.gateway.chat import ChatTemplate
 from services.gateway.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from services.gateway.tokenizer import TextTokenizer
 
@@ -25,6 +26,7 @@ OPTIONAL_FILES: Final = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "representative_requests.jsonl",
 )
 
 log = structlog.get_logger()

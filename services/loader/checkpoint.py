@@ -21,7 +21,11 @@ from services.loader.raw_checkpoint import RawCheckpoint
 from services.loader.source_tensor import SourceTensor
 from services.loader.sources import read_source
 from services.loader.tensor_parallel import check_shares
-from services.loader.text_files import check_generation_config, check_text_files
+from services.loader.text_files import (
+    check_generation_config,
+    check_representative_requests,
+    check_text_files,
+)
 
 _REMEDY: Final = "fetch config.json and weights again, from one place"
 _DERIVED_SUFFIX: Final = ".rotary_emb.inv_freq"  # old checkpoints store what the configuration implies
@@ -74,6 +78,7 @@ class Checkpoint:
         tensors, policy_notes = apply_policy(sources, options.quant_policy)
         architecture = _read_architecture(config, tensors)
         check_generation_config(raw.small_files, config)
+        check_representative_requests(raw.small_files)
         specs = decoder_tensors(architecture)
         _check_tensors(specs, tensors)
         check_shares(architecture, specs, options.storage)

@@ -10,6 +10,7 @@ from services.common.checkpoint.manifest import PATHS, Role
 from services.common.errors import CorruptData
 from services.common.text.chat_template import compile_template, template_source
 from services.common.text.generation_defaults import GenerationDefaults
+from services.common.text.representative_prompts import encode_requests
 from services.common.text.representative_requests import read_requests
 from services.common.text.tokenizer_file import read_tokenizer
 
@@ -33,8 +34,22 @@ def check_text_files(files: Mapping[str, bytes]) -> None:
         if (requests := files.get(PATHS[Role.REPRESENTATIVE_REQUESTS])) is not None:
             read_requests(requests)
     except CorruptData as fault:
-        line = " ".join(fault.message.split())
-        raise CorruptData(f"{line}; {_REMEDY}", reason="TEXT_FILE_UNREADABLE") from None
+        raise _unreadable(fault) from None
+
+
+def check_representative_requests(files: Mapping[str, bytes]) -> None:
+    """Encodes the representative requests, if there are any, as an engine does to warm up.
+
+    Args:
+        files: As above, all others being sound, config.json among them.
+
+    Raises:
+        CorruptData: One cannot be encoded, or expects what is no token.
+    """
+    try:
+        encode_requests(files)
+    except CorruptData as fault:
+        raise _unreadable(fault) from None
 
 
 def check_generation_config(files: Mapping[str, bytes], config: Mapping[str, Any]) -> None:
@@ -48,6 +63,11 @@ def check_generation_config(files: Mapping[str, bytes], config: Mapping[str, Any
         CorruptData: It cannot be used; names file, field, value and what to write.
     """
     GenerationDefaults.read(json.loads(files.get(PATHS[Role.GENERATION_CONFIG], b"{}")), config)
+
+
+def _unreadable(fault: CorruptData) -> CorruptData:
+    line = " ".join(fault.message.split())
+    return CorruptData(f"{line}; {_REMEDY}", reason="TEXT_FILE_UNREADABLE")
 
 
 def _template_source(files: Mapping[str, bytes]) -> str | None:

@@ -143,6 +143,14 @@ PROMISES = {
         "test_with_one_that_must_be_ready",
         "test_what_was_switched_to_is_left_again",
     ],
+    "5 warm-up: own requests, shapes of service, what comes is checked; loads hold back": [
+        "test_an_artifact_that_answers_as_expected",
+        "test_requests_and_shapes_go_the_whole_way",
+        "test_logits_of_another_form_are_named",
+        "test_an_artifact_whose_own_requests_are_refused",
+        "test_threads_that_get_no_time_are_relieved",
+        "test_a_rest_is_in_proportion",
+    ],
     "5 events that operators know; a log can be filtered": [
         "test_operators_find_the_events",
         "test_component_and_name_decide",

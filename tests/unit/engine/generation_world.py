@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ class FakeLoader:
         self.failures: dict[ArtifactId, list[HalogenError]] = {}
         self.held: dict[ArtifactId, asyncio.Event] = {}
         self.real: dict[ArtifactId, PreparedArtifact] = {}
+        self.texts: dict[ArtifactId, dict[str, bytes]] = {}
 
     async def check(self, artifact_id: ArtifactId) -> None:
         self.checked.append(artifact_id)
@@ -60,6 +61,9 @@ class FakeLoader:
             raise failures.pop(0)
         nothing = PreparedArtifact(artifact_id=artifact_id, weights=Path(), identity="", config=b"")
         return self.real.get(artifact_id, nothing)
+
+    async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
+        return self.texts.get(artifact_id, {})
 
 
 class _FakeVerified(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +26,13 @@ from tests.unit.engine.test_engine_weights import mapping_of
 
 
 async def test_a_target_is_loaded_warmed_up_and_active() -> None:
-    """The states come in order, the warm-up runs a prefill and a decode, and requests may come in."""
+    """The states come in order, the warm-up begins with a prefill and a decode, and requests may come in."""
     async with world() as it:
         revision = await it.target(OLD)
         await it.until(lambda states: states == {OLD: State.ACTIVE})
         on_the_way = [State.FETCHING, State.VERIFYING, State.ALLOCATING, State.WARMING, State.ACTIVE]
         assert on_the_way == list(dict.fromkeys(h[OLD] for h in it.history if h))
-        assert [2, 1] == [len(step.token_ids) for step in it.models[OLD].steps]
+        assert [2, 1] == [len(step.token_ids) for step in it.models[OLD].steps[:2]]
         assert not it.generations.missing
         assert [(MODEL, STABLE, revision, "")] == [
             (r.model, r.cohort, r.revision, r.error) for r in it.records
@@ -132,11 +133,11 @@ async def test_a_model_built_otherwise_than_stored_fails_before_it_warms(artifac
 async def test_a_running_request_keeps_its_generation() -> None:
     """The drain outlasts the tickets while somebody still reads, and ends with him."""
     async with world(ticket_ttl_s=0.001) as it:
-        gate = Gate()
-        gate.open(2)  # for the warm-up
-        it.models[OLD] = CountingModel(gate)
+        gate, is_warm = Gate(), threading.Event()
+        it.models[OLD] = CountingModel(lambda step: gate(step) if is_warm.is_set() else None)
         await it.serve(OLD, await it.target(OLD))
         await it.until(lambda states: states == {OLD: State.ACTIVE})
+        is_warm.set()
         async with it.run(OLD, request(prompt=(1,), max_tokens=3)) as stream:
             it.models[NEW] = CountingModel()
             it.loader.held[NEW] = asyncio.Event()

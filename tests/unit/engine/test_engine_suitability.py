@@ -43,6 +43,9 @@ class Loader:
         self.prepared.append(artifact_id)
         raise NotImplementedError
 
+    async def text_files(self, artifact_id: ArtifactId) -> dict[str, bytes]:
+        raise NotImplementedError
+
 
 UNFIT = {
     "another device": (manifest(hosts=Hosts(device_classes=("sm_90",))), "sm_90 is required, cpu is here"),

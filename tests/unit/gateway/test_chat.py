@@ -10,7 +10,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from services.common.errors import CorruptData, InvalidRequest
 from services.common.text.chat_template import template_source
-from services.gateway.chat import ChatTemplate, Message, special_tokens
+from services.common.text.special_tokens import special_tokens
+from services.gateway.chat import ChatTemplate, Message
 
 CHATML = """{% for message in messages %}
     {% if loop.first and messages[0]['role'] != 'system' %}

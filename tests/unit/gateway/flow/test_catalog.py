@@ -15,6 +15,7 @@ from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import Serving, Target
 from services.common.registry.view import View
+from services.common.text.representative_requests import FILE
 from services.gateway.catalog import Catalog, Failed
 from services.gateway.routes import Route
 from services.gateway.text_model import TextModelReader
@@ -62,6 +63,24 @@ async def test_a_gateway_that_has_just_started_asks_for_patience(flow: Flow) -> 
     with pytest.raises(Unavailable) as refused:
         catalog.route(MODEL, None)
     assert ("STARTING", 0.5) == (refused.value.reason, refused.value.retry_after_s)
+
+
+async def test_an_artifact_whose_own_requests_are_refused_is_not_routed_to(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is reported as one whose text cannot be used, and the publish fails.
+
+    Fault injection: turns red when Catalog._read does not rehearse them.
+    """
+    gate = asyncio.Event()
+    monkeypatch.setattr(Backoff, "pause", lambda _: gate.wait())
+    flow.files.files[SECOND] = flow.files.files[FIRST] | {FILE: b'{"prompt": ""}'}
+    await aim(flow, other, 2)
+    await until(flow.catalog, lambda: bool(flow.catalog.failures))
+    assert [
+        f"{FILE}: request 1 is refused: the prompt is empty; give at least one token's worth of text"
+    ] == [failed.error for failed in flow.catalog.failures]
+    assert FIRST == flow.catalog.route(MODEL, None).route.artifact_id
 
 
 async def test_what_nobody_names_any_more_is_forgotten(flow: Flow, other: ArtifactId) -> None:
