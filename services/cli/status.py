@@ -29,6 +29,10 @@ def show(status: pb.Status, *, as_json: bool) -> None:
     if as_json:
         out.print(json.dumps(fields_of(status), indent=2), markup=False)
         return
+    if status.is_stale:
+        out.print(
+            f"{status.answered_by} has lost the registry (etcd): this is what it knew last", markup=False
+        )
     out.print(_models(status))
     for news in (each for cohort in status.cohorts for each in _news(cohort)):
         out.print(news, markup=False)

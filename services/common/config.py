@@ -72,7 +72,7 @@ class ProcessConfig(AuthConfig):
     advertise: str = Field("", description="host:port that others reach it by; what was bound when empty")
     http_listen: HostPort = Field(
         Address("127.0.0.1", 0),
-        description="host:port for probes (/startupz, /readyz, /livez) and /metrics; port 0 takes a free one",
+        description="host:port for probes (/startupz, /readyz, /livez, /healthz) and /metrics; port 0 takes a free one",
     )
     etcd: CommaSeparated = Field(("127.0.0.1:2379",), description="etcd endpoints, comma-separated")
     etcd_prefix: str = Field("halogen/", description="prefix of all keys: one per environment")

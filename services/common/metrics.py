@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from services.common.ids import ArtifactId
 from services.common.readiness import Readiness
+from services.common.registry.contact import RegistryContact
 from services.common.release import release
 from services.common.rpc.in_flight import InFlight
 
@@ -56,7 +57,9 @@ def short(artifact_id: ArtifactId) -> str:
     return artifact_id[:12]
 
 
-def fresh_registry(role: str, build: str, readiness: Readiness, in_flight: InFlight) -> CollectorRegistry:
+def fresh_registry(
+    role: str, build: str, readiness: Readiness, in_flight: InFlight, contact: RegistryContact
+) -> CollectorRegistry:
     """A registry for one process: what the system knows of it, and what every process of ours tells.
 
     Args:
@@ -64,6 +67,7 @@ def fresh_registry(role: str, build: str, readiness: Readiness, in_flight: InFli
         build: What runs, for example ``halogen/0.1.0``.
         readiness: Of its server.
         in_flight: The same.
+        contact: The process's, with the registry of facts.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -72,6 +76,12 @@ def fresh_registry(role: str, build: str, readiness: Readiness, in_flight: InFli
     live, ours = LiveMetrics(registry), ("role",)
     live.gauges("build_info", "Which build this is.", ("role", "build"), lambda: {(role, build): 1})
     live.gauges("ready", "1 while it can do its work, else 0.", ours, lambda: {(role,): readiness.ready})
+    live.gauges(
+        "registry_stale",
+        "1 while what it knows of the registry may be out of date, else 0.",
+        ours,
+        lambda: {(role,): bool(contact.stale)},
+    )
     live.gauges("calls_in_flight", "Calls under way, no watches.", ours, lambda: {(role,): in_flight.count})
     live.counters(
         "calls_refused_total",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from services.common.errors import Unavailable
+from services.common.health_check import NO_CHECKS, Checks
 from services.common.metrics import snapshot
 from services.common.readiness import Readiness
 from services.common.rpc.address import Address
@@ -28,6 +30,7 @@ class Probes:
 
     ``/startupz``: 200 once the process answers calls. ``/readyz``: 200 while it can do its work. ``/livez``: 200
     for as long as the event loop turns; it looks at nothing else, so no dependency gets a process killed.
+    ``/healthz?check=NAME``: what one of `checks` finds, out of memory; without a name, which there are.
     ``/metrics``: for Prometheus, as text or as OpenMetrics. Where it is not 200 it is 503, and the body says
     what is missing.
 
@@ -35,13 +38,17 @@ class Probes:
         listen: Where to listen; port 0 takes a free one.
         readiness: What the first two tell.
         metrics: What the last one tells; read on the event loop.
+        checks: Those of ``/healthz``.
 
     Attributes:
         bound: Where it listens, with the port that was chosen.
     """
 
-    def __init__(self, listen: Address, readiness: Readiness, metrics: CollectorRegistry) -> None:
+    def __init__(
+        self, listen: Address, readiness: Readiness, metrics: CollectorRegistry, checks: Checks = NO_CHECKS
+    ) -> None:
         self.bound = listen
+        self._checks = checks
         self._readiness = readiness
         self._metrics = metrics
         self._scope = contextlib.AsyncExitStack()
@@ -74,6 +81,7 @@ class Probes:
                 web.get("/startupz", self._startupz),
                 web.get("/readyz", self._readyz),
                 web.get("/livez", self._livez),
+                web.get("/healthz", self._healthz),
                 web.get("/metrics", self._scrape),
             ]
         )
@@ -90,6 +98,15 @@ class Probes:
     async def _livez(self, _: web.Request) -> web.Response:
         return _answer(True, {"live": True})
 
+    async def _healthz(self, request: web.Request) -> web.Response:
+        name, there_are = request.query.get("check"), sorted(self._checks)
+        if name is None:
+            return _answer(True, {"status": "ok", "checks": there_are})
+        if name not in self._checks:
+            told = {"error": f"there is no check {name!r} in this process", "checks": there_are}
+            return _json(400, told)
+        return _answer(*self._checks[name]())
+
     async def _scrape(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         body = await asyncio.to_thread(encode, snapshot(self._metrics))
@@ -105,7 +122,9 @@ async def _listen(runner: web.AppRunner, address: Address) -> None:
         ) from failure
 
 
-def _answer(good: bool, told: dict[str, Any]) -> web.Response:
-    return web.Response(
-        status=200 if good else 503, text=json.dumps(told) + "\n", content_type="application/json"
-    )
+def _answer(good: bool, told: Mapping[str, Any]) -> web.Response:
+    return _json(200 if good else 503, told)
+
+
+def _json(status: int, told: Mapping[str, Any]) -> web.Response:
+    return web.Response(status=status, text=json.dumps(told) + "\n", content_type="application/json")

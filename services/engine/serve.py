@@ -15,6 +15,8 @@ import torch
 from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.manifest import Manifest
+from services.common.checkpoint_health import ModelHealth, checkpoint_health
+from services.common.health_check import Checked
 from services.common.host_memory import HostMemory
 from services.common.ids import ArtifactId
 from services.common.lifecycle import Stop
@@ -24,6 +26,7 @@ from services.common.probes import Probes
 from services.common.process import Identity, Started, boot_id
 from services.common.readiness import STOPPING
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.publish_records import SwapMode
 from services.common.registry.records import (
     EngineRecord,
@@ -113,6 +116,7 @@ class _Room:
         self._build = build
         self._offer = offer_of(config.dtype)
         self._loading = loading
+        self._contact = RegistryContact()
         self._nearby = NearbyWeights(boot_id())
         self._qualifier = Qualifier(build)
         self._records: tuple[GenerationRecord, ...] = ()
@@ -137,9 +141,12 @@ class _Room:
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
         server = RpcServer([SERVICE], self._config.slow_reader_s, self._config.access)
-        registry = fresh_registry(self._config.role, self._build, server.readiness, server.in_flight)
+        registry = fresh_registry(
+            self._config.role, self._build, server.readiness, server.in_flight, self._contact
+        )
         export(registry, self._engine, self._generations, self._build)
-        async with Probes(self._config.http_listen, server.readiness, registry) as http:
+        checks = {"checkpoint": lambda: self._check_checkpoint(server.readiness.missing)}
+        async with Probes(self._config.http_listen, server.readiness, registry, checks) as http:
             await self._serve(server, http.bound, store, stop, started)
 
     async def _serve(
@@ -177,14 +184,20 @@ class _Room:
     @contextlib.asynccontextmanager
     async def _following(self, store: Store) -> AsyncIterator[None]:
         async with (
-            View(store, keys.TARGETS, Target) as targets,
-            View(store, keys.SERVING, Serving) as serving,
+            View(store, keys.TARGETS, Target, keeps=True, contact=self._contact) as targets,
+            View(store, keys.SERVING, Serving, keeps=True, contact=self._contact) as serving,
             View(store, keys.LOADERS, LoaderRecord) as loaders,
             background(self._nearby.follow(loaders)),
             background(self._manager.follow(targets, serving)),
             background(self._qualifier.follow(store)),
         ):
             yield
+
+    def _check_checkpoint(self, missing: str) -> Checked:
+        now = dt.datetime.now(dt.UTC)
+        models = [ModelHealth.of(each, now) for each in self._progress.records]
+        bounds = HostMemory().bounds()
+        return checkpoint_health(models, bounds, missing=missing, stale=self._contact.stale)
 
     def _check_memory(self, manifest: Manifest) -> None:
         """Of the weights of what is loaded once others are gone the loader decides: it lets go of the others' first."""
@@ -216,7 +229,7 @@ class _Room:
 
         key = keys.engine(identity.id)
         async with (
-            Registration(store, key, self._config.lease_ttl_s, record) as registration,
+            Registration(store, key, self._config.lease_ttl_s, record, self._contact) as registration,
             background(tell(registration)),
         ):
             yield

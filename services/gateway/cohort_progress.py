@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from services.common.ids import Revision
-from services.common.registry.publish_records import PublishState
+from services.common.registry.publish_records import Failure, PublishState
 from services.common.registry.records import ProgressRecord, Serving, Target
 
 
@@ -19,11 +18,13 @@ class CohortProgress(NamedTuple):
         expected_next: The one that comes next: the target's while that is PENDING, else the least that the model's
             next publish can have.
         last_swap: The progress of the engine that was the last to swap; None: none has, or none tells.
+        last_error: Of the first engine that has failed at what it is to apply next.
     """
 
     applied: Revision
     expected_next: Revision
     last_swap: ProgressRecord | None
+    last_error: Failure | None
 
     @classmethod
     def of(
@@ -33,7 +34,7 @@ class CohortProgress(NamedTuple):
         *,
         serving: Serving | None,
         last: Revision,
-        engines: Iterable[ProgressRecord],
+        engines: Sequence[ProgressRecord],
     ) -> CohortProgress:
         """Reads it off the registry's records.
 
@@ -49,9 +50,5 @@ class CohortProgress(NamedTuple):
             applied=serving.revision if serving else Revision(0),
             expected_next=target.revision if state is PublishState.PENDING else Revision(last + 1),
             last_swap=max(swapped, key=lambda each: each.last_swap_time, default=None),
+            last_error=next((each.last_error for each in engines if each.last_error), None),
         )
-
-
-def age_ms(time: str, now: dt.datetime) -> int:
-    """Milliseconds since an RFC 3339 time; 0 where somebody's clock runs ahead."""
-    return max(0, round((now - dt.datetime.fromisoformat(time)).total_seconds() * 1000))

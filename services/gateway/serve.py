@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, NamedTuple
@@ -11,11 +12,15 @@ from prometheus_client import CollectorRegistry
 
 from halogen.v1 import control_pb2_grpc, inference_pb2_grpc
 from services.common.background import background
+from services.common.checkpoint_health import checkpoint_health
+from services.common.health_check import Checked
+from services.common.host_memory import HostMemory
 from services.common.lifecycle import Stop
 from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.leader_records import LeaderRecord
 from services.common.registry.records import (
     EngineRecord,
@@ -30,6 +35,7 @@ from services.common.registry.view import View
 from services.common.rpc.client import ChannelPool
 from services.common.rpc.server import RpcServer
 from services.gateway.catalog import Catalog
+from services.gateway.cohort_health import cohort_healths
 from services.gateway.completion import Completions
 from services.gateway.config import GatewayConfig
 from services.gateway.control import Control
@@ -67,10 +73,22 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
     """Serves until `stop` is asked for, then finishes what runs."""
     async with AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s, config.access)
-        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
-        http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
+        contact = RegistryContact()
+        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
+        facts = await scope.enter_async_context(_followed(store, contact))
+        views = await scope.enter_async_context(
+            StatusViews(
+                store,
+                contact,
+                targets=facts.targets,
+                serving=facts.serving,
+                loaders=facts.loaders,
+                engines=facts.engines,
+            )
+        )
+        checks = {"checkpoint": lambda: _checkpoint_check(views, server, contact)}
+        http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry, checks))
         channels = await scope.enter_async_context(ChannelPool(config.credentials))
-        facts = await scope.enter_async_context(_followed(store))
         loaders = Loaders(facts.loaders)
         files = LoaderFiles(channels, loaders)
         catalog = Catalog(facts.targets, facts.serving, files, TextModelReader(config.max_prompt_bytes))
@@ -79,13 +97,11 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
         verifier = LoaderVerifier(channels, loaders)
-        await scope.enter_async_context(
-            _control(config, server, store, facts, verifier=verifier, files=files)
-        )
+        _add_control(config, server, store, facts, views=views, verifier=verifier, files=files)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
         record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
-        registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record)
+        registration = Registration(store, keys.gateway(record.id), config.lease_ttl_s, record, contact)
         await scope.enter_async_context(registration)
         report = Report(catalog, facts.engines, registration, server.readiness)
         await scope.enter_async_context(background(report.follow()))
@@ -95,10 +111,10 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
 
 
 @asynccontextmanager
-async def _followed(store: Store) -> AsyncIterator[Facts]:
+async def _followed(store: Store, contact: RegistryContact) -> AsyncIterator[Facts]:
     async with (
-        View(store, keys.TARGETS, Target, keeps=True) as targets,
-        View(store, keys.SERVING, Serving, keeps=True) as serving,
+        View(store, keys.TARGETS, Target, keeps=True, contact=contact) as targets,
+        View(store, keys.SERVING, Serving, keeps=True, contact=contact) as serving,
         View(store, keys.LOADERS, LoaderRecord) as loaders,
         View(store, keys.ENGINES, EngineRecord) as engines,
         View(store, keys.LEADER, LeaderRecord) as leader,
@@ -140,28 +156,34 @@ async def _inference(
         yield
 
 
-@asynccontextmanager
-async def _control(
+def _add_control(
     config: GatewayConfig,
     server: RpcServer,
     store: Store,
     facts: Facts,
     *,
+    views: StatusViews,
     verifier: LoaderVerifier,
     files: LoaderFiles,
-) -> AsyncIterator[None]:
+) -> None:
     """ControlService on the server."""
-    async with StatusViews(
-        store, targets=facts.targets, serving=facts.serving, loaders=facts.loaders, engines=facts.engines
-    ) as views:
-        control = Control.on(
-            store,
-            verifier.verify,
-            known=views.last_revision,
-            check_plan=EngineOffers(facts.engines.records).check,
-            trust=config.trust,
-            leader=lambda: views.leader,
-        )
-        servicer = ControlServicer(control, views, History(store, views), config.process_id, files.describe)
-        control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)
-        yield
+    control = Control.on(
+        store,
+        verifier.verify,
+        known=views.last_revision,
+        check_plan=EngineOffers(facts.engines.records).check,
+        trust=config.trust,
+        leader=lambda: views.leader,
+    )
+    servicer = ControlServicer(control, views, History(store, views), config.process_id, files.describe)
+    control_pb2_grpc.add_ControlServiceServicer_to_server(servicer, server.grpc_server)
+
+
+def _checkpoint_check(views: StatusViews, server: RpcServer, contact: RegistryContact) -> Checked:
+    readiness = server.readiness
+    return checkpoint_health(
+        cohort_healths(views.read(), readiness.names, dt.datetime.now(dt.UTC)),
+        HostMemory().bounds(),
+        missing=readiness.missing,
+        stale=contact.stale,
+    )

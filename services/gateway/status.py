@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.publish_progress import progress, state_of
 from services.common.registry.publish_records import CommitRecord, PublishState
 from services.common.registry.records import (
@@ -39,6 +40,7 @@ class Status(NamedTuple):
     artifacts: Mapping[tuple[ModelName, ArtifactId], ArtifactRecord]
     qualifications: tuple[Qualified, ...]  # by artifact and build
     commits: Mapping[str, CommitRecord]
+    is_stale: bool  # whether the registry may say something else by now
 
     def commit(self, key: str) -> CommitRecord | None:
         """Of what the cohort of a targets/ key serves."""
@@ -91,6 +93,7 @@ class StatusViews:
 
     Args:
         store: The registry.
+        contact: With it.
         targets: The gateway's own mirror of targets/, shared.
         serving: The same for serving/.
         loaders: The same for loaders/.
@@ -100,12 +103,14 @@ class StatusViews:
     def __init__(
         self,
         store: Store,
+        contact: RegistryContact,
         *,
         targets: View[Target],
         serving: View[Serving],
         loaders: View[LoaderRecord],
         engines: View[EngineRecord],
     ) -> None:
+        self._contact = contact
         self._targets, self._serving, self._loaders, self._engines = targets, serving, loaders, engines
         self._artifacts = View(store, keys.ARTIFACTS, ArtifactRecord)
         self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
@@ -173,6 +178,7 @@ class StatusViews:
                 for key, record in sorted(self._qualifications.records.items())
             ),
             commits=self._commits.records,
+            is_stale=bool(self._contact.stale),
         )
 
     async def changes(self) -> AsyncGenerator[Status, None]:
@@ -184,7 +190,8 @@ class StatusViews:
             self._engines,
             *self._own,
         )
-        async with contextlib.aclosing(merged(*(view.changes() for view in views))) as changes:
+        beats = (self._contact.changes(), *(view.changes() for view in views))
+        async with contextlib.aclosing(merged(*beats)) as changes:
             async for _ in changes:
                 yield self.read()
 

@@ -7,6 +7,7 @@ import datetime as dt
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from halogen.v1 import control_pb2 as pb
+from services.common.checkpoint_health import age_ms
 from services.common.ids import ProcessId
 from services.common.registry import keys
 from services.common.registry.records import (
@@ -16,7 +17,6 @@ from services.common.registry.records import (
     ProgressRecord,
     Statement,
 )
-from services.gateway.cohort_progress import age_ms
 from services.gateway.publish_messages import PUBLISH_STATES, SYNC_STATUSES, failure_message
 from services.gateway.qualifications import Qualified
 from services.gateway.status import Status
@@ -31,6 +31,7 @@ ARTIFACT_STATES = {
 def status_message(status: Status, answered_by: ProcessId) -> pb.Status:
     return pb.Status(
         answered_by=answered_by,
+        is_stale=status.is_stale,
         cohorts=[_cohort(status, key) for key in sorted(status.targets)],
         processes=[_process(role, record) for role, record in status.processes],
         artifacts=[

@@ -19,6 +19,7 @@ from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started, boot_id
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.records import EngineRecord, LoaderRecord
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
@@ -52,7 +53,8 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     places = choose_places(config.only_place, config.weights_dir, config.cache_dir, folder)
     sweep_abandoned(places)
     server = RpcServer([SERVICE], config.slow_reader_s, config.access)
-    registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
+    contact = RegistryContact()
+    registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
     metrics = LoaderMetrics(registry)
     traffic = Traffic(boot_id())
     async with (
@@ -78,7 +80,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
             async with (
                 View(store, keys.ENGINES, EngineRecord) as engines,
                 background(traffic.follow(engines)),
-                _registered(config, store, Identity.of(config, bound, http.bound), preparations),
+                _registered(config, store, Identity.of(config, bound, http.bound), preparations, contact),
                 background(_watch_store(artifacts, server, config.store_check_s)),
                 background(_begin(config, preparations)),
             ):
@@ -106,7 +108,11 @@ async def _begin(config: LoaderConfig, preparations: Preparations) -> None:
 
 @contextlib.asynccontextmanager
 async def _registered(
-    config: LoaderConfig, store: Store, identity: Identity, preparations: Preparations
+    config: LoaderConfig,
+    store: Store,
+    identity: Identity,
+    preparations: Preparations,
+    contact: RegistryContact,
 ) -> AsyncIterator[None]:
     """Keeps loaders/{id} telling what this loader holds."""
     fills_memory = config.asked_mode is not ReadMode.MMAP and config.only_place is not PlaceKind.FILE
@@ -120,7 +126,7 @@ async def _registered(
 
     key = keys.loader(config.process_id)
     async with (
-        Registration(store, key, config.lease_ttl_s, record) as registration,
+        Registration(store, key, config.lease_ttl_s, record, contact) as registration,
         background(tell(registration)),
     ):
         yield

@@ -15,6 +15,7 @@ from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.records import EngineRecord, GatewayRecord, SchedulerRecord, Serving, Target
 from services.common.registry.registration import Registration
 from services.common.registry.store import Store
@@ -44,7 +45,8 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
     """Serves until `stop` is asked for; resigns first, so that another leads while this one finishes."""
     async with contextlib.AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s, config.access)
-        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight)
+        contact = RegistryContact()
+        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         desk = scope.enter_context(TicketDesk(_admission(config)))
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
@@ -63,7 +65,7 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
         identity = dataclasses.asdict(Identity.of(config, bound, http.bound))
         record = SchedulerRecord(**identity, pushes=bool(config.registry.url))
-        registration = Registration(store, keys.scheduler(record.id), config.lease_ttl_s, record)
+        registration = Registration(store, keys.scheduler(record.id), config.lease_ttl_s, record, contact)
         await scope.enter_async_context(registration)
         views = RolloutViews(targets, serving, records, gateways)
         await scope.enter_async_context(background(_report(engines, desk, server, views)))

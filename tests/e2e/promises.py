@@ -155,6 +155,11 @@ PROMISES = {
         "test_operators_find_the_events",
         "test_component_and_name_decide",
     ],
+    "5.7 reported faults of probes and of a registry that is away": [
+        *(f"r_{row}_" for row in ("a15", "b7", "e1", "e5")),
+        *("s_e5_", "test_an_unknown_check_is_told"),
+    ],
+    "5 progress and the last swap, per engine and model": ["test_engine_progress", "test_cohort_progress"],
     "5 rollback, abort, history": ["test_rollbacks", "test_history", "test_rolling_back"],
     "5.6 a registry that no word comes from changes no step; pushes go on after a leader's death": [
         "test_a_black_holed_registry",

@@ -560,15 +560,17 @@ class Qualification(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., build: _Optional[str] = ..., runtime_build: _Optional[str] = ..., graph_root: _Optional[str] = ..., kernels: _Optional[_Mapping[str, str]] = ..., device: _Optional[_Mapping[str, str]] = ..., probes: _Optional[_Iterable[_Union[ProbeResult, _Mapping]]] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., approved: _Optional[bool] = ..., accuracy: _Optional[float] = ..., git_commit: _Optional[str] = ..., data_set: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("cohorts", "processes", "artifacts", "answered_by", "qualifications")
+    __slots__ = ("cohorts", "processes", "artifacts", "answered_by", "qualifications", "is_stale")
     COHORTS_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     QUALIFICATIONS_FIELD_NUMBER: _ClassVar[int]
+    IS_STALE_FIELD_NUMBER: _ClassVar[int]
     cohorts: _containers.RepeatedCompositeFieldContainer[CohortStatus]
     processes: _containers.RepeatedCompositeFieldContainer[ProcessStatus]
     artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactStatus]
     answered_by: str
     qualifications: _containers.RepeatedCompositeFieldContainer[Qualification]
-    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ..., qualifications: _Optional[_Iterable[_Union[Qualification, _Mapping]]] = ...) -> None: ...
+    is_stale: bool
+    def __init__(self, cohorts: _Optional[_Iterable[_Union[CohortStatus, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessStatus, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactStatus, _Mapping]]] = ..., answered_by: _Optional[str] = ..., qualifications: _Optional[_Iterable[_Union[Qualification, _Mapping]]] = ..., is_stale: _Optional[bool] = ...) -> None: ...

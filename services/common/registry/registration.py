@@ -7,17 +7,14 @@ import contextlib
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-import structlog
-
 from services.common.background import background
 from services.common.backoff import Backoff
 from services.common.errors import HalogenError, Unavailable
+from services.common.registry.contact import RegistryContact
 from services.common.registry.record import Record
 from services.common.registry.store import Lease, Store
 
 R = TypeVar("R", bound=Record)
-
-log = structlog.get_logger()
 
 
 class Registration(Generic[R]):
@@ -31,9 +28,13 @@ class Registration(Generic[R]):
         key: The process's key.
         ttl_s: Seconds after which the record of a silent process vanishes.
         record: What to say first.
+        contact: Told how it goes.
     """
 
-    def __init__(self, store: Store, key: str, ttl_s: int, record: R) -> None:
+    def __init__(
+        self, store: Store, key: str, ttl_s: int, record: R, contact: RegistryContact | None = None
+    ) -> None:
+        self._contact = contact or RegistryContact()
         self._store = store
         self._key = key
         self._ttl_s = ttl_s
@@ -65,7 +66,7 @@ class Registration(Generic[R]):
             try:
                 await self._hold_one_lease()
             except HalogenError as failure:
-                log.warning("registration_failed", key=self._key, error=str(failure))
+                self._contact.lost(str(failure))
             await self._backoff.pause()
 
     async def _hold_one_lease(self) -> None:
@@ -76,7 +77,7 @@ class Registration(Generic[R]):
                 if self._record != written:
                     written = await self._write(lease)
                 await self._wake.wait()
-        log.warning("registration_lost", key=self._key)
+        self._contact.lost("the lease on this process's record has ended")
 
     async def _wake_when_lost(self, lease: Lease) -> None:
         await lease.lost.wait()
@@ -88,9 +89,10 @@ class Registration(Generic[R]):
         try:
             await self._store.put(self._key, record.encode(), lease.id)
         except Unavailable as failure:
-            log.warning("registration_delayed", key=self._key, error=str(failure))
+            self._contact.lost(str(failure))
             await self._backoff.pause()
             self._wake.set()
             return None
         self._backoff.reset()
+        self._contact.regained()
         return record

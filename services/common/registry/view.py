@@ -11,6 +11,7 @@ import structlog
 
 from services.common.background import background
 from services.common.pulse import Pulse
+from services.common.registry.contact import RegistryContact
 from services.common.registry.record import Record
 from services.common.registry.store import Changes, Snapshot, Store
 
@@ -29,16 +30,26 @@ class View(Generic[R]):
         prefix: One of `registry.keys`' prefixes.
         record_type: What its values are.
         keeps: Whether what was said stands until something newer is: a key that vanishes keeps its last record.
+        contact: Where it keeps them, told of those that vanish.
 
     Attributes:
         records: Key to record, as last heard; the same mapping for the life of the view.
     """
 
-    def __init__(self, store: Store, prefix: str, record_type: type[R], *, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        record_type: type[R],
+        *,
+        keeps: bool = False,
+        contact: RegistryContact | None = None,
+    ) -> None:
         self._store = store
         self._prefix = prefix
         self._record_type = record_type
         self._keeps = keeps
+        self._contact = contact or RegistryContact()
         self._records: dict[str, R] = {}
         self.records: Mapping[str, R] = MappingProxyType(self._records)
         self._pulse = Pulse()  # beats with the first snapshot and with every change
@@ -92,11 +103,12 @@ class View(Generic[R]):
     def _forget(self, keys: Iterable[str]) -> None:
         for key in keys:
             if self._keeps:
-                log.warning("registry_record_vanished", key=key)
+                self._contact.vanished(key)
             else:
                 self._records.pop(key, None)
 
     def _decode(self, key: str, value: bytes) -> None:
+        self._contact.there(key)
         try:
             self._records[key] = self._record_type.decode(value)
         except ValueError as failure:

@@ -11,9 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.common.errors import Unavailable
+from services.common.health_check import Checked
 from services.common.metrics import fresh_registry
 from services.common.probes import Probes
 from services.common.readiness import Readiness
+from services.common.registry.contact import RegistryContact
 from services.common.rpc.address import Address
 from services.common.rpc.in_flight import InFlight
 from tests.scrape import get, scrape
@@ -24,7 +26,7 @@ LOOPBACK = Address("127.0.0.1", 0)
 @pytest.fixture
 async def probes() -> AsyncIterator[tuple[Readiness, str]]:
     readiness = Readiness()
-    registry = fresh_registry("engine", "build/1", readiness, InFlight())
+    registry = fresh_registry("engine", "build/1", readiness, InFlight(), RegistryContact())
     async with Probes(LOOPBACK, readiness, registry) as probes:
         yield readiness, str(probes.bound)
 
@@ -86,3 +88,17 @@ async def test_a_taken_port_is_said_in_words(probes: tuple[Readiness, str]) -> N
     with pytest.raises(Unavailable, match="--http-listen"):
         async with Probes(Address.parse(probes[1]), Readiness(), CollectorRegistry()):
             pass
+
+
+async def test_a_check_is_asked_for_by_name() -> None:
+    """Sound is 200, unsound 503; an unknown one is 400 and told which there are; without a name they are listed."""
+    sound = True
+    checks = {"checkpoint": lambda: Checked(sound, {"seq": 4})}
+    async with Probes(LOOPBACK, Readiness(), CollectorRegistry(), checks) as probes:
+        address = str(probes.bound)
+        assert (200, {"seq": 4}) == await ask(address, "/healthz?check=checkpoint")
+        sound = False
+        assert (503, {"seq": 4}) == await ask(address, "/healthz?check=checkpoint")
+        assert (200, {"status": "ok", "checks": ["checkpoint"]}) == await ask(address, "/healthz")
+        status, told = await ask(address, "/healthz?check=etcd")
+        assert (400, ["checkpoint"]) == (status, told["checks"])

@@ -10,6 +10,7 @@ import pytest
 from services.common.errors import InvalidRequest, NotFound
 from services.common.ids import Cohort, Revision
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.publish_records import IntentRecord, PublishState
 from services.common.registry.records import EngineRecord, LoaderRecord, Serving, Target
 from services.common.registry.view import View
@@ -28,7 +29,9 @@ async def history(store: CutStore) -> AsyncIterator[History]:
         View(store, keys.SERVING, Serving) as serving,
         View(store, keys.LOADERS, LoaderRecord) as loaders,
         View(store, keys.ENGINES, EngineRecord) as engines,
-        StatusViews(store, targets=targets, serving=serving, loaders=loaders, engines=engines) as views,
+        StatusViews(
+            store, RegistryContact(), targets=targets, serving=serving, loaders=loaders, engines=engines
+        ) as views,
     ):
         yield History(store, views)
 

@@ -1,0 +1,164 @@
+"""What an orchestrator is told while weights are swapped: of what serves, not of what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from services.common.client import Client
+from services.common.errors import PreconditionFailed
+from services.engine.model.graph_check import check_graph
+from services.engine.warm_up import warm_up
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.publishing import APPLIED, FAILED, operator
+from tests.scenarios.test_swap_faults import always_ready
+from tests.scenarios.test_swapping import TICKETS, ask
+from tests.scrape import get
+
+AT_ONCE: Final = {"ticket_ttl_s": 0.05}
+CHECK: Final = "/healthz?check=checkpoint"
+Start = Callable[..., Any]
+
+
+async def places(system: Cluster) -> dict[str, str]:
+    """Where engine and gateway answer over HTTP."""
+    async with system.control() as control:
+        processes = (await control.status(10)).processes
+    return {each.role: each.http_address for each in processes if each.role in {"engine", "gateway"}}
+
+
+async def told(place: str, path: str) -> tuple[int, dict[str, Any]]:
+    status, body = await get(place, path)
+    return status, json.loads(body)
+
+
+async def test_r_b7_s_e5_a_slow_candidate_that_fails_disturbs_no_probe(
+    start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is held up in the middle of its load every probe answers for what serves; also once it has failed.
+
+    Fault injection: turns red (the probes never answer) when `GenerationLoad._make` builds the model without a thread,
+    when `Generations.missing` is about candidates, or when `checkpoint_health` is not sound for the sake of one.
+    """
+    system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
+    first = await system.publish("m", stories["stories-v1"])
+    there, held, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hold(*_: object) -> None:
+        there.call_soon_threadsafe(held.set)
+        release.wait(20)
+        raise PreconditionFailed("another model", reason="GRAPH_MISMATCH")
+
+    async def look(status: str, seq: int) -> None:
+        for role, place in (await places(system)).items():
+            code, ready = await told(place, "/readyz")
+            assert (200, {"m@stable": True}) == (code, ready["names"]), role
+            assert 200 == (await told(place, "/livez"))[0]
+            code, health = await told(place, CHECK)
+            seen = (code, health["status"], health["active_model"], health["checkpoint_seq"])
+            assert (200, status, "m", seq) == seen, role
+            assert 0 < health["memory_usage_percent"] <= 100
+            assert health["last_swap_ms"] == health["last_swap_duration_ms"] >= 0
+            assert health["last_swap_age_ms"] >= 0
+
+    async with system.control() as control:
+        who = operator(system, control)
+        [second] = await who.register([stories["stories-v2"]])
+        with monkeypatch.context() as held_up:
+            held_up.setattr("services.engine.loaded_model.populate", hold)
+            try:
+                revision = await who.publish(second)
+                await held.wait()
+                for _ in range(3):
+                    await look("ok", first.revision)
+            finally:
+                release.set()
+            assert FAILED == (await who.end(revision)).state
+        await look("degraded", first.revision)
+        [engine] = [each for each in (await control.status(10)).processes if each.role == "engine"]
+        [progress] = engine.progress
+        assert (first.revision, revision + 1, "GRAPH_MISMATCH") == (
+            progress.applied_sequence_id,
+            progress.expected_next_id,
+            progress.last_error.reason,
+        )
+        assert APPLIED == (await who.end(await who.publish(second))).state
+    await look("ok", revision + 1)
+
+
+async def test_r_e1_ready_through_twenty_swaps_of_which_ten_fail(
+    start: Start,
+    stories: dict[str, Path],
+    three_blocks: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each artifact fails once before it is served; engine and gateway, asked every 20 ms, are ready all the time.
+
+    Fault injection: turns red when `Generations.missing` is about candidates, or when an engine drains what serves
+    before its successor is ACTIVE.
+    """
+    system: Cluster = await start("in_process", engine=AT_ONCE, scheduler=AT_ONCE)
+    await system.publish("m", stories["stories-v1"])
+    fails = True
+
+    def check(*args: Any) -> None:
+        if fails:
+            raise PreconditionFailed("another model", reason="GRAPH_MISMATCH")
+        check_graph(*args)
+
+    monkeypatch.setattr("services.engine.loaded_model.check_graph", check)
+    async with system.control() as control:
+        who = operator(system, control)
+        turn = [three_blocks, stories["stories-v2"], stories["stories-v1"]]
+        artifacts = await who.register(turn)
+        async with always_ready(system):
+            for swap in range(20):
+                fails = swap % 2 == 0
+                outcome = await who.end(await who.publish(artifacts[swap // 2 % 3]))
+                assert (FAILED if fails else APPLIED) == outcome.state
+
+
+async def test_r_e5_ready_means_warm(
+    start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is ready before the model's first steps have been computed; the first request of all is then answered.
+
+    Fault injection: turns red when a generation is ACTIVE before its warm-up.
+    """
+    system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
+    warming, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any, **more: Any) -> Any:
+        warming.set()
+        await go_on.wait()
+        return await warm_up(*args, **more)
+
+    monkeypatch.setattr("services.engine.generation_load.warm_up", slow)
+    at = await places(system)
+    async with asyncio.TaskGroup() as group:
+        publishing = group.create_task(system.publish("m", stories["stories-v1"]))
+        await warming.wait()
+        assert {503} == {(await told(place, "/readyz"))[0] for place in at.values()}
+        status, health = await told(at["engine"], CHECK)
+        assert (503, "degraded", None) == (status, health["status"], health["active_model"])
+        go_on.set()
+    artifact_id = publishing.result().artifact_id
+    assert {200} == {(await told(place, "/readyz"))[0] for place in at.values()}
+    async with Client(system.gateway, max_tries=1) as client:
+        assert artifact_id == (await ask(client))[0]
+
+
+async def test_an_unknown_check_is_told_which_there_are(start: Start) -> None:
+    """400, not 404: the path is right. Schedulers have none."""
+    system: Cluster = await start("in_process")
+    at = await places(system)
+    assert (200, {"status": "ok", "checks": ["checkpoint"]}) == await told(at["engine"], "/healthz")
+    status, body = await told(at["gateway"], "/healthz?check=checkpiont")
+    assert (400, ["checkpoint"]) == (status, body["checks"])
+    assert "'checkpiont'" in body["error"]

@@ -1,0 +1,86 @@
+"""Away from the control plane: what was verified serves on, and everybody says that it may be out of date."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.common.registry import keys
+from services.common.registry.memory import MemoryStore
+from services.common.registry.store import Put
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.test_probes_over_swaps import CHECK, places, told
+from tests.scenarios.test_swapping import TICKETS, ask
+from tests.scrape import scrape
+
+Start = Callable[..., Any]
+Fault = Callable[[MemoryStore], contextlib.AbstractAsyncContextManager[None]]
+
+
+@contextlib.asynccontextmanager
+async def no_answer(registry: MemoryStore) -> AsyncIterator[None]:
+    """The registry does not answer, for so long that it gives every process up."""
+    with registry.outage():
+        for lease in tuple(registry._leases):
+            registry.expire(lease)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def nothing_there(registry: MemoryStore) -> AsyncIterator[None]:
+    """The registry answers and has lost what was published; it is put back at the end."""
+    lost = [
+        entry for prefix in (keys.TARGETS, keys.SERVING) for entry in (await registry.list(prefix)).entries
+    ]
+    for entry in lost:
+        await registry.delete(entry.key)
+    yield
+    await registry.commit((), [Put(entry.key, entry.value) for entry in lost])
+
+
+async def until_stale(place: str, *, is_stale: bool) -> None:
+    """Returns when it says so."""
+    async with asyncio.timeout(30):
+        while is_stale != bool((await told(place, CHECK))[1]["stale"]):
+            pass
+
+
+@pytest.mark.parametrize("fault", [no_answer, nothing_there])
+async def test_r_a15_a_registry_that_is_away_or_empty_unloads_nothing(
+    start: Start, stories: dict[str, Path], fault: Fault
+) -> None:
+    """Answers stay bit for bit, the engine stays ready, and health, status and metrics say stale; a publish afterwards is
+    served.
+
+    Fault injection: turns red when `Assignments.hear` forgets what is not told, or when `RegistryContact` overlooks what
+    has vanished.
+    """
+    system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
+    assert system.registry
+    await system.publish("m", stories["stories-v1"])
+    at = await places(system)
+    async with system.client() as client, system.control() as control:
+        before = await ask(client)
+        with capture_logs() as logs:
+            async with fault(system.registry):
+                for place in at.values():
+                    await until_stale(place, is_stale=True)
+                    status, health = await told(place, CHECK)
+                    assert (200, "degraded", "m") == (status, health["status"], health["active_model"])
+                    assert 1 == (await scrape(place)).value("halogen_registry_stale")
+                assert 200 == (await told(at["engine"], "/readyz"))[0]
+                assert (await control.status(10)).is_stale
+                assert before == await ask(client)
+            for place in at.values():
+                await until_stale(place, is_stale=False)
+        said = [entry["event"] for entry in logs if entry["event"] in {"registry_lost", "registry_regained"}]
+        assert len(said) <= 8  # a loss and its end, of each of four processes
+        second = await system.publish("m", stories["stories-v2"])
+        assert second.artifact_id == (await ask(client))[0]
+        assert not (await control.status(10)).is_stale
