@@ -54,6 +54,14 @@ def _table(model: str, entries: list[pb.HistoryEntry]) -> Table:
         table.add_column(column, overflow="fold")
     for entry in entries:
         artifact, at = entry.artifact_id[:12] or "none", entry.time.ToJsonString()[:19]
-        ended = outcome_text(entry.outcome)
-        table.add_row(str(entry.revision), entry.cohort, artifact, ended, at, entry.who, entry.why)
+        table.add_row(str(entry.revision), entry.cohort, artifact, _ended(entry), at, entry.who, entry.why)
     return table
+
+
+def _ended(entry: pb.HistoryEntry) -> str:
+    """The outcome, and how it stands in the registry of models, if it is to be there."""
+    status = entry.registry_sync_status
+    if status == pb.REGISTRY_SYNC_STATUS_UNSPECIFIED:
+        return outcome_text(entry.outcome)
+    name = pb.RegistrySyncStatus.Name(status).removeprefix("REGISTRY_SYNC_STATUS_").lower()
+    return f"{outcome_text(entry.outcome)}, registry: {name}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final, NamedTuple
 
 from services.common.errors import InvalidRequest, NotFound
 from services.common.ids import Cohort, ModelName, ProcessId, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
-from services.common.registry.publish_records import IntentRecord, PublishState
-from services.common.registry.store import Store
+from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState
+from services.common.registry.store import Entry, Store
 from services.common.registry.view import View
 from services.gateway.operator_words import checked_model_name
 from services.gateway.publication_audit import MAX_RECORDS_OF_MODEL
@@ -21,10 +21,11 @@ USUAL_ENTRIES: Final = 50
 
 
 class Published(NamedTuple):
-    """One publish of a model."""
+    """One publish of a model, and its commit, if it was served."""
 
     revision: Revision
     record: IntentRecord
+    commit: CommitRecord | None
 
 
 class Outcome(NamedTuple):
@@ -40,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 class History:
-    """Reads intents/.
+    """Reads intents/, and commits/.
 
     Args:
         store: The registry.
@@ -64,12 +65,14 @@ class History:
         entries = (await self._store.list(keys.intents(name))).entries
         if not entries:
             raise _unknown(f"nothing was ever published as {name}")
-        all_of_it = (
-            Published(keys.split_revision_key(entry.key)[1], IntentRecord.decode(entry.value))
-            for entry in sorted(entries, reverse=True)
-        )
+        commits = await self._commits(name)
+        all_of_it = (_published(entry, commits) for entry in sorted(entries, reverse=True))
         chosen = [each for each in all_of_it if cohort in (None, each.record.cohort)]
         return chosen[: max_entries or USUAL_ENTRIES]
+
+    async def _commits(self, model: ModelName) -> dict[Revision, CommitRecord]:
+        entries = (await self._store.list(keys.commits(model))).entries
+        return {keys.split_revision_key(each.key)[1]: CommitRecord.decode(each.value) for each in entries}
 
     async def watch(self, model: str, revision: Revision) -> AsyncGenerator[Outcome, None]:
         """How one publish stands, at once and after every change; ends with its end.
@@ -102,6 +105,11 @@ class History:
         if record.state is not PublishState.PENDING or target is None or target.revision != revision:
             return Outcome(revision, record)
         return Outcome(revision, record, status.waiting_for(key))
+
+
+def _published(entry: Entry, commits: Mapping[Revision, CommitRecord]) -> Published:
+    _, revision = keys.split_revision_key(entry.key)
+    return Published(revision, IntentRecord.decode(entry.value), commits.get(revision))
 
 
 def _unknown(message: str) -> NotFound:

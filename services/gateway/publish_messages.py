@@ -7,6 +7,7 @@ from typing import Final
 from halogen.v1 import control_pb2 as pb
 from services.common.errors import InvalidRequest
 from services.common.registry.publish_records import (
+    CommitRecord,
     Failure,
     PublishState,
     Strategy,
@@ -24,7 +25,7 @@ PUBLISH_STATES = {
     PublishState.FAILED: pb.PUBLISH_STATE_FAILED,
 }
 
-SYNC_STATUSES = {
+_SYNC_STATUSES = {
     None: pb.REGISTRY_SYNC_STATUS_UNSPECIFIED,
     SyncStatus.PENDING: pb.REGISTRY_SYNC_STATUS_PENDING,
     SyncStatus.SYNCED: pb.REGISTRY_SYNC_STATUS_SYNCED,
@@ -65,11 +66,16 @@ def outcome_message(outcome: Outcome) -> pb.PublishOutcome:
     )
 
 
+def sync_status(commit: CommitRecord | None) -> pb.RegistrySyncStatus:
+    """How a commit stands in the registry of models; unspecified, too, where nothing was committed."""
+    return _SYNC_STATUSES[commit.registry_sync_status if commit else None]
+
+
 def pushed_message(pushed: Pushed) -> pb.PushCommitResponse:
     record = pushed.record
     return pb.PushCommitResponse(
         revision=pushed.revision,
-        registry_sync_status=SYNC_STATUSES[record.registry_sync_status],
+        registry_sync_status=sync_status(record),
         failure=failure_message(record.registry_failure) if record.registry_failure else None,
     )
 
@@ -84,6 +90,7 @@ def entry_message(published: Published) -> pb.HistoryEntry:
         who=record.who,
         why=record.why,
         outcome=outcome_message(Outcome(published.revision, record)),
+        registry_sync_status=sync_status(published.commit),
     )
     entry.time.FromJsonString(record.time)
     if record.end_time:

@@ -117,11 +117,9 @@ class Pushes:
 
 
 def _unknown(order: PushOrder) -> NotFound:
-    what = (
-        "nothing was ever served" if order.revision is None else f"revision {order.revision} was not served"
-    )
+    what = "nothing of" if order.revision is None else f"no revision {order.revision} of"
     return NotFound(
-        f"{what} of {order.model}, or it is older than the last that are kept; see what was: "
+        f"{what} {order.model} was served, or it is older than the last that are kept; see what was: "
         f"halogen history {order.model}",
         reason="COMMIT_UNKNOWN",
     )

@@ -17,7 +17,7 @@ from services.common.registry.records import (
     ProgressRecord,
     Statement,
 )
-from services.gateway.publish_messages import PUBLISH_STATES, SYNC_STATUSES, failure_message
+from services.gateway.publish_messages import PUBLISH_STATES, failure_message, sync_status
 from services.gateway.qualifications import Qualified
 from services.gateway.status import Status
 
@@ -70,7 +70,7 @@ def _cohort(status: Status, key: str) -> pb.CohortStatus:
         expected_next_id=progress.expected_next,
         last_swap_duration_ms=swap.last_swap_duration_ms if swap else None,
         last_swap_age_ms=_age_ms(swap) if swap else None,
-        registry_sync_status=SYNC_STATUSES[commit.registry_sync_status if commit else None],
+        registry_sync_status=sync_status(commit),
         registry_failure=failure_message(unpushed) if unpushed else None,
     )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from typing import NamedTuple, Self
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from services.common.checkpoint.cache_directory import CacheDirectory
@@ -21,6 +23,29 @@ from services.loader.fallback_fetches import FallbackFetches
 from services.loader.http_store import HttpStore
 from services.loader.store_url import store_url
 
+log = structlog.get_logger()
+
+
+class _Caching(NamedTuple):
+    """The cache that artifacts come through, from wherever they come."""
+
+    config: LoaderConfig
+    cache: ArtifactCache
+    metrics: CacheMetrics
+
+    @classmethod
+    async def open(cls, config: LoaderConfig, registry: CollectorRegistry) -> Self:
+        """Raises PreconditionFailed where it cannot be used."""
+        metrics = CacheMetrics(registry)
+        cache = await asyncio.to_thread(_open_cache, config, metrics)
+        metrics.export_live(lambda: cache.directory.used_bytes, lambda: cache.most_bytes)
+        return cls(config, cache, metrics)
+
+    def of(self, source: HttpStore) -> CachedArtifacts:
+        return CachedArtifacts(
+            source, self.cache, self.config.store_connections, self.metrics, self.config.trust
+        )
+
 
 @contextlib.asynccontextmanager
 async def supply(config: LoaderConfig, registry: CollectorRegistry) -> AsyncIterator[Artifacts]:
@@ -29,40 +54,43 @@ async def supply(config: LoaderConfig, registry: CollectorRegistry) -> AsyncIter
     Raises:
         PreconditionFailed: The cache cannot be written, or a file that the configuration names cannot be read.
     """
-    directory = config.directory_store
-    if directory is not None and not config.registry.fallback_enabled:
-        yield ArtifactsInPlace(directory)
-        return
-    metrics = CacheMetrics(registry)
-    cache = await asyncio.to_thread(_open_cache, config, metrics)
-    metrics.export_live(lambda: cache.directory.used_bytes, lambda: cache.most_bytes)
-
-    def cached(source: HttpStore) -> CachedArtifacts:
-        return CachedArtifacts(source, cache, config.store_connections, metrics, config.trust)
-
     async with contextlib.AsyncExitStack() as scope:
-        store: Artifacts
-        if directory is not None:
-            store = ArtifactsInPlace(directory)
-        else:
-            store = cached(
-                await scope.enter_async_context(HttpStore(store_url(config.store), config.http_options()))
-            )
+        store, caching = await _store(scope, config, registry)
         if config.registry.fallback_enabled:
-            store = await scope.enter_async_context(_with_fallback(store, cached, config))
+            store = await _with_fallback(scope, store, caching, registry, config)
         yield store
 
 
-@contextlib.asynccontextmanager
+async def _store(
+    scope: contextlib.AsyncExitStack, config: LoaderConfig, registry: CollectorRegistry
+) -> tuple[Artifacts, _Caching | None]:
+    """The store's, and the cache where they come through it."""
+    directory = config.directory_store
+    if directory is not None:
+        return ArtifactsInPlace(directory), None
+    caching = await _Caching.open(config, registry)
+    source = HttpStore(store_url(config.store), config.http_options())
+    return caching.of(await scope.enter_async_context(source)), caching
+
+
 async def _with_fallback(
-    store: Artifacts, cached: Callable[[HttpStore], CachedArtifacts], config: LoaderConfig
-) -> AsyncIterator[Artifacts]:
-    """The store's, with the registry of models asked for what it has not."""
+    scope: contextlib.AsyncExitStack,
+    store: Artifacts,
+    caching: _Caching | None,
+    registry: CollectorRegistry,
+    config: LoaderConfig,
+) -> Artifacts:
+    """The store's, and behind them those of the registry of models; the store's alone where that cannot be."""
     base = config.registry.base.joinpath("artifacts")
-    async with HttpStore(base, config.registry_options()) as source:
-        registry = cached(source)
-        async with FallbackFetches(registry, config.registry.fallback_limit_s) as fetches:
-            yield FallbackArtifacts(store, registry, fetches)
+    try:
+        caching = caching or await _Caching.open(config, registry)
+        source = await scope.enter_async_context(HttpStore(base, config.registry_options()))
+    except PreconditionFailed as failure:
+        log.warning("fallback_unusable", reason=failure.reason, error=failure.message)
+        return store
+    fetched = caching.of(source)
+    fetches = FallbackFetches(fetched, config.registry.fallback_limit_s)
+    return FallbackArtifacts(store, fetched, await scope.enter_async_context(fetches))
 
 
 def _open_cache(config: LoaderConfig, metrics: CacheMetrics) -> ArtifactCache:

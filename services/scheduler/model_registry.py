@@ -22,7 +22,8 @@ _PASSING: Final = frozenset({408, 425, 429})  # of 4xx, those that another try m
 class ModelRegistry:
     """The registry; a scope, which begins without a word to it.
 
-    Nothing of an answer is read but its status, no redirect is followed, and the token goes nowhere else.
+    Nothing of an answer is read but its status, no redirect is followed, and the token goes nowhere else. The files
+    that settings name are read with each document: one that is missing keeps no scheduler from its work.
 
     Args:
         config: Where it is; its URL is not empty.
@@ -32,12 +33,8 @@ class ModelRegistry:
         self._config = config
 
     async def __aenter__(self) -> Self:
-        """Raises PreconditionFailed where the certificates or the token cannot be read."""
-        read_token(self._config.token_file, TOKEN_SETTING)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=1, ssl=trusted(self._config.ca_file, CA_SETTING), force_close=True
-            ),
+            connector=aiohttp.TCPConnector(limit=1, force_close=True),
             timeout=aiohttp.ClientTimeout(total=self._config.timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -53,12 +50,13 @@ class ModelRegistry:
 
         Raises:
             Unavailable: It does not answer in time, or says that it cannot now.
-            PreconditionFailed: It refuses, and would again; or the token cannot be read.
+            PreconditionFailed: It refuses, and would again; or the certificates or the token cannot be read.
         """
+        headers, tls = self._headers(document), trusted(self._config.ca_file, CA_SETTING)
         url = self._config.base.joinpath("models", model, "revisions", str(revision))
         with self._answering():
             async with self._session.put(
-                url, data=document, headers=self._headers(document), allow_redirects=False
+                url, data=document, headers=headers, ssl=tls, allow_redirects=False
             ) as response:
                 status = response.status
                 response.close()  # its body is nobody's

@@ -186,11 +186,7 @@ def _document(model: ModelName, revision: Revision, commit: CommitRecord, artifa
 
 @contextlib.asynccontextmanager
 async def pushing(store: Store, config: ModelRegistryConfig) -> AsyncIterator[RegistryPush | None]:
-    """Pushes to the configured registry, once it is told to lead, for the scope; None where there is none.
-
-    Raises:
-        PreconditionFailed: A file that the configuration names cannot be read.
-    """
+    """Pushes to the configured registry, once it is told to lead, for the scope; None where there is none."""
     if not config.url:
         yield None
         return

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
-from services.cli import push_command
+from services.cli import history_command, push_command
 from services.common.checkpoint import canonical
 from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.errors import NotFound
@@ -128,6 +128,10 @@ async def test_r_e11_a_push_that_fails_changes_nothing_that_is_served(
         await system.publish("m", stories["stories-v1"])
         assert old == await ask(client)
     await until(system, SYNCED)
+    async with system.control() as control:
+        history = await operator(system, control).history()
+    ended = [history_command._ended(entry) for entry in history]
+    assert ["APPLIED, registry: failed"] * 2 + ["APPLIED, registry: synced"] == ended
 
 
 @contextlib.asynccontextmanager

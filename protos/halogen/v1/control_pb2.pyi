@@ -244,7 +244,7 @@ class ListHistoryResponse(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ...) -> None: ...
 
 class HistoryEntry(_message.Message):
-    __slots__ = ("revision", "cohort", "artifact_id", "old_artifact_id", "who", "why", "time", "outcome", "end_time")
+    __slots__ = ("revision", "cohort", "artifact_id", "old_artifact_id", "who", "why", "time", "outcome", "end_time", "registry_sync_status")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +254,7 @@ class HistoryEntry(_message.Message):
     TIME_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_SYNC_STATUS_FIELD_NUMBER: _ClassVar[int]
     revision: int
     cohort: str
     artifact_id: str
@@ -263,7 +264,8 @@ class HistoryEntry(_message.Message):
     time: _timestamp_pb2.Timestamp
     outcome: PublishOutcome
     end_time: _timestamp_pb2.Timestamp
-    def __init__(self, revision: _Optional[int] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., old_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[PublishOutcome, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    registry_sync_status: RegistrySyncStatus
+    def __init__(self, revision: _Optional[int] = ..., cohort: _Optional[str] = ..., artifact_id: _Optional[str] = ..., old_artifact_id: _Optional[str] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[PublishOutcome, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., registry_sync_status: _Optional[_Union[RegistrySyncStatus, str]] = ...) -> None: ...
 
 class WatchPublishRequest(_message.Message):
     __slots__ = ("model", "revision")

@@ -212,6 +212,27 @@ async def test_the_registry_is_asked_only_where_that_is_wanted(tmp_path: Path, i
     assert (is_enabled, is_enabled) == (bool(server.asked), (tmp_path / "cache").exists())
 
 
+@pytest.mark.parametrize("missing", ["token", "cache"])
+async def test_a_fallback_that_cannot_be_keeps_no_loader_from_its_store(
+    store: ArtifactStore, stored: StoredArtifact, tmp_path: Path, missing: str
+) -> None:
+    """A secret is not there, or the cache cannot be made: what the store has is served all the same.
+
+    Fault injection: turns red when `_with_fallback` lets the failure pass.
+    """
+    (tmp_path / "file").touch()
+    registry = {"url": "http://127.0.0.1:9", "fallback_enabled": True}
+    if missing == "token":
+        registry["token_file"] = tmp_path / "absent"
+    cache = tmp_path / "file" / "cache" if missing == "cache" else tmp_path / "cache"
+    config = LoaderConfig(store=str(store.root), cache_dir=cache, registry=registry)
+    with capture_logs() as logs:
+        async with supply(config, CollectorRegistry()) as artifacts:
+            assert content_of(stored) == await bring_all(artifacts, stored.manifest.id)
+    reason = {"token": "REGISTRY_TOKEN_UNREADABLE", "cache": "CACHE_UNUSABLE"}[missing]
+    assert [reason] == [each["reason"] for each in logs if each["event"] == "fallback_unusable"]
+
+
 def test_a_fallback_needs_to_know_where(tmp_path: Path) -> None:
     """And is not for engines that map the store's own files."""
     with pytest.raises(ValueError, match="fallback_enabled needs url"):

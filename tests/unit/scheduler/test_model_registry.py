@@ -110,15 +110,21 @@ async def test_a_registry_that_does_not_answer_is_given_up() -> None:
         ("ca_file", "no certificate", "REGISTRY_CA_UNREADABLE"),
     ],
 )
-async def test_files_that_cannot_be_read_are_told_at_the_start(
+async def test_files_that_cannot_be_read_fail_the_push_and_no_scheduler(
     tmp_path: Path, name: str, content: str | None, reason: str
 ) -> None:
-    """By the name of their setting, not by their path."""
+    """Told by the name of their setting, not by their path.
+
+    Fault injection: turns red when `ModelRegistry` reads them as its scope begins.
+    """
     file = tmp_path / "file"
     if content is not None:
         file.write_text(content)
-    failure = await refusal("https://registry", **{name: file})
-    assert (PreconditionFailed, reason) == (type(failure), failure.reason)
+    async with ModelRegistry(ModelRegistryConfig(url="https://registry", **{name: file})) as registry:
+        with pytest.raises(PreconditionFailed) as caught:
+            await registry.put(M, TWO, DOCUMENT)
+    failure = caught.value
+    assert reason == failure.reason
     assert (f"--registry.{name.replace('_', '-')}" in failure.message, str(tmp_path) in failure.message) == (
         True,
         False,
