@@ -50,6 +50,12 @@ class MemoryGuard:
         refusals = (bound.refusal(need_bytes, self.ratio) for bound in self.read())
         return next(filter(None, refusals), "")
 
+    @property
+    def room_bytes(self) -> int | None:
+        """How many bytes more may be taken now; None where there is no limit."""
+        rooms = (int(self.ratio * bound.limit_bytes) - bound.held_bytes for bound in self.read())
+        return min(rooms, default=None)
+
     def check(self, need_bytes: int) -> None:
         """Raises Overloaded, with the arithmetic, unless so many bytes more may be taken now."""
         if refusal := self.refusal(need_bytes):

@@ -23,6 +23,7 @@ from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.common.telemetry.prealloc import tell_prealloc
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
+from services.engine.load_memory import measured
 from services.engine.mapping import map_file, populate
 from services.engine.memory_need import MemoryNeed
 from services.engine.model.graph_check import build_of, check_graph
@@ -160,10 +161,21 @@ class VerifiedWeights:
             Overloaded: Memory would be short.
             Cancelled: It was called off.
         """
-        loading, header = self._loading, self._header
-        need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(header, loading.dtype))
+        loading = self._loading
+        need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(self._header, loading.dtype))
         need.check(loading.guard, loading.shared)
         tell_prealloc(self._resident.numel(), what="weights", artifact_id=self._artifact_id)
+        with measured(
+            need,
+            loading.guard,
+            artifact_id=self._artifact_id,
+            shared_bytes=self._resident.numel(),
+            untouched=lambda: loading.arena.untouched_bytes,
+        ):
+            return self._build(stop)
+
+    def _build(self, stop: threading.Event) -> ModelOnArena:
+        loading, header = self._loading, self._header
         rest = Rest(loading.is_busy, stop)
         populate(self._resident, stop, rest.take)
         weights = bind(self._mapped, header, self._architecture, loading.dtype, stop=stop, rest=rest.take)

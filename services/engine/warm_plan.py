@@ -9,9 +9,11 @@ from typing import Final, NamedTuple
 from services.common.text.representative_prompts import RepresentativePrompt
 from services.engine.sequence import Sampling
 
-COMMONEST: Final = 4  # batch sizes, of those that the engine computes most
+COMMONEST: Final = 3  # batch sizes, of those that the engine computes most
 FIRST_BATCHES: Final = {8: 1}  # of an engine that has computed none yet
-MOST_ROWS: Final = 64  # of a batch: a larger one computes no other way
+MOST_ROWS: Final = (
+    16  # of a batch: a larger one computes no other way, and holds up those who are served for longer
+)
 FEW_TOKENS: Final = 4  # of an answer of which nothing is expected
 
 # Of three tokens one at least is decoded by all rows together, in whatever steps they have begun.

@@ -150,6 +150,7 @@ PROMISES = {
         "test_an_artifact_whose_own_requests_are_refused",
         "test_threads_that_get_no_time_are_relieved",
         "test_a_rest_is_in_proportion",
+        "test_what_is_a_loads_own_is_told",
     ],
     "5 events that operators know; a log can be filtered": [
         "test_operators_find_the_events",
