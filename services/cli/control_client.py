@@ -31,6 +31,11 @@ class Means(NamedTuple):
     memory_guard_ratio: float | None = None
 
     @property
+    def drains_first(self) -> bool:
+        """Whether there may be no room for it beside what serves."""
+        return self.mode is SwapMode.DRAIN_THEN_LOAD
+
+    @property
     def message(self) -> pb.Strategy:
         said = self._asdict() | {"mode": f"SWAP_MODE_{self.mode.upper()}" if self.mode else None}
         return pb.Strategy(**said)

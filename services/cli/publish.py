@@ -76,6 +76,7 @@ async def register(
         model=order.model,
         manifest=given.manifest.encode(),
         reverify=reverify,
+        verify_only=order.means.drains_first,
         signatures=given.signatures,
         who=order.who,
         why=order.why,
@@ -102,7 +103,12 @@ async def register_by_id(
     """
     artifact_id = await _meant(control, given)
     request = pb.RegisterArtifactRequest(
-        model=order.model, artifact_id=artifact_id, reverify=reverify, who=order.who, why=order.why
+        model=order.model,
+        artifact_id=artifact_id,
+        reverify=reverify,
+        verify_only=order.means.drains_first,
+        who=order.who,
+        why=order.why,
     )
     again = f"halogen publish {order.model} {artifact_id} --reverify"
     mended = "Once the store has good files, this has them verified"

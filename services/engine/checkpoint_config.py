@@ -28,6 +28,12 @@ class CheckpointConfig(BaseModel):
         description="milliseconds that a new artifact may take from ALLOCATING to ACTIVE, the wait for a drain included; "
         "then it is FAILED. What is served already is waited for without end",
     )
+    max_drain_s: float = Field(
+        default=0,
+        ge=0,
+        description="seconds that answers on replaced weights get to finish while new ones wait for their memory; then "
+        "they end with REVISION_RETIRED. Never less than a ticket lives; 0 ends none",
+    )
     fallback_on_failure: bool = Field(
         default=True,
         description="after a drain_then_load that failed, load again what gateways still route to; else nothing is "

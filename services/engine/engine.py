@@ -13,7 +13,14 @@ from typing import Final, NamedTuple, Self
 
 import structlog
 
-from services.common.errors import AlreadyExists, Cancelled, DeadlinePassed, InvalidRequest, Overloaded
+from services.common.errors import (
+    AlreadyExists,
+    Cancelled,
+    DeadlinePassed,
+    HalogenError,
+    InvalidRequest,
+    Overloaded,
+)
 from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
@@ -173,7 +180,14 @@ class Engine:
         try:
             yield run.stream
         finally:
-            self._loop.abort(job)
+            self._loop.end(job, Cancelled("the caller left"))
+
+    def end_all(self, model: LoadedModel, failure: HalogenError) -> int:
+        """Ends what runs on a model with `failure`, within a step or two; returns how many requests that are."""
+        jobs = [job for job in self._runs if job.model is model]
+        for job in jobs:
+            self._loop.end(job, failure)
+        return len(jobs)
 
     async def forget(self, model: LoadedModel) -> None:
         """It answers nobody any more: what was kept of it is not found again, and its bytes are free."""

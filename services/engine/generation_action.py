@@ -25,10 +25,16 @@ class CancelLoad(NamedTuple):
     generation: Generation
 
 
+class EndStreams(NamedTuple):
+    """End what runs on it: its drain has lasted too long, and others wait for its memory."""
+
+    generation: Generation
+
+
 class Dispose(NamedTuple):
     """Let it go; comes once."""
 
     generation: Generation
 
 
-Action = StartLoad | Proceed | CancelLoad | Dispose
+Action = StartLoad | Proceed | CancelLoad | EndStreams | Dispose

@@ -7,15 +7,20 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import structlog
+
 from services.common.registry.records import GenerationRecord, Serving, Target
 from services.common.registry.view import View
 from services.engine.disposal import Disposal
 from services.engine.engine import Engine
 from services.engine.generation import Generation
-from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generation_action import Action, CancelLoad, Dispose, EndStreams, Proceed, StartLoad
 from services.engine.generation_load import GenerationLoad, Loader, Verified
 from services.engine.generations import Generations
+from services.engine.load_failure import drain_over
 from services.engine.loaded_model import PreparedArtifact
+
+log = structlog.get_logger(component="state_machine")
 
 
 class GenerationManager:
@@ -78,10 +83,17 @@ class GenerationManager:
                 self._load.proceed(generation)
             case CancelLoad(generation):
                 self._loads[generation].cancel()
+            case EndStreams(generation):
+                self._end_streams(generation)
             case Dispose(generation):
                 if generation.model is not None:
                     await self._engine.forget(generation.model)
                 await self.disposal.take(generation)
+
+    def _end_streams(self, generation: Generation) -> None:
+        assert generation.model is not None
+        ended = self._engine.end_all(generation.model, drain_over())
+        log.warning("drain_over", artifact_id=generation.artifact_id, ended=ended)
 
     def _activate(self, generation: Generation) -> bool:
         """As the registry has it by now."""

@@ -44,6 +44,7 @@ class Generations:
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
+        max_drain_s: How long a drain lasts before streams are ended for the sake of a generation that waits; 0 is for ever.
         retries: Makes the pauses before tries of what is served and has failed here.
 
     Attributes:
@@ -55,6 +56,7 @@ class Generations:
         assignments: Assignments,
         *,
         ticket_ttl_s: float,
+        max_drain_s: float = 0,
         retries: Callable[[], Backoff] = retries,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
@@ -62,6 +64,7 @@ class Generations:
         self._succession = Succession(
             assignments,
             ticket_ttl_s=ticket_ttl_s,
+            max_drain_s=max_drain_s,
             retries=retries,
             changed=self._tell,
         )

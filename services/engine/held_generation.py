@@ -24,7 +24,8 @@ class HeldGeneration:
     has_drained: bool = False  # others had to go before it could be fetched
     is_resident: bool = False  # takes memory for its model, or may do so by now
     is_disposed: bool = False
-    drained_at_s: float = 0.0
+    drained_at_s: float = 0.0  # when no ticket for it can come in any more
+    overdue_at_s: float | None = None  # when its streams may be ended, should others wait for its memory
     may_recover: bool = False  # it has FAILED, and not by what its artifact is
     retry_at_s: float | None = None
 

@@ -44,6 +44,15 @@ _BY_STATE: Final[Mapping[State, Stage]] = {
 }
 
 
+def drain_over() -> PreconditionFailed:
+    """What streams on old weights end with once their drain has lasted too long; before the first token another route is taken."""
+    return PreconditionFailed(
+        "the weights that this answer is computed with have been replaced, and the time that was left for it "
+        "(--checkpoint.max-drain-s) is over; ask again",
+        reason="REVISION_RETIRED",
+    )
+
+
 def failure_of(error: Exception, state: State) -> Failure:
     """What others are told of a load that failed in `state`; of a fault of ours, that it was one."""
     if not isinstance(error, HalogenError):

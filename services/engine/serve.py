@@ -129,6 +129,7 @@ class _Room:
         self._generations = Generations(
             self._assignments,
             ticket_ttl_s=config.ticket_ttl_s,
+            max_drain_s=config.checkpoint.max_drain_s,
         )
         self._manager = GenerationManager(
             self._generations,

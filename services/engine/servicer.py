@@ -76,8 +76,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         annotate({**_named(request), ENGINE_ID: self._engine_id})
         self._gate.redeem(ticket, request.ticket.mac, time.time_ns())
         async with contextlib.AsyncExitStack() as scope:
-            with self._closing_if_refused(ticket):
-                held = scope.enter_context(self._generations.borrow(ticket.artifact_id))
+            with self._closing_if_refused(ticket), self._generations.borrow(ticket.artifact_id) as held:
                 asked = _validate(request, held.model, ticket, deadline)
                 stream = await scope.enter_async_context(self._engine.run(held.lender, asked, ticket.id))
             scope.enter_context(generation_spans(stream, len(asked.prompt)))

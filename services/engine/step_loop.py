@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from services.common.errors import Unavailable
+from services.common.errors import HalogenError, Unavailable
 from services.engine.step_tally import StepTally
 from services.engine.stepper import Job, Stepper, Update
 from services.engine.timeline import StepTimes
@@ -71,9 +71,9 @@ class StepLoop:
             self._inbox.append(job)
             self._wake.notify()
 
-    def abort(self, job: Job) -> None:
-        """Ends a job before its next step; no error if it has ended."""
-        job.aborted = True
+    def end(self, job: Job, failure: HalogenError) -> None:
+        """Ends a job with `failure` before its next step, unless another was first; no error if it has ended."""
+        job.ending = job.ending or failure
 
     def _run(self) -> None:
         while self._receive():

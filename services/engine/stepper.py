@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from services.common.errors import Cancelled, DeadlinePassed, HalogenError, InternalError
+from services.common.errors import DeadlinePassed, HalogenError, InternalError
 from services.engine.batcher import Line, Share, plan
 from services.engine.ragged import Ragged
 from services.engine.sampling import choose
@@ -45,13 +45,13 @@ class Job:
 
     Attributes:
         is_background: Nobody waits for its answer.
-        aborted: May be set by another thread at any time.
+        ending: What it is to end with before its next step; may be set by another thread at any time.
     """
 
     sequence: Sequence
     model: StepModel
     is_background: bool = False
-    aborted: bool = False
+    ending: HalogenError | None = None
 
     @property
     def line(self) -> _LineKey:
@@ -142,8 +142,8 @@ class Stepper:
 
     def _drop_unwanted(self, now: float) -> Iterator[Update]:
         for job in tuple(self._jobs.values()):
-            if job.aborted:
-                yield self._end(job, Cancelled("the caller left"))
+            if job.ending:
+                yield self._end(job, job.ending)
             elif now >= job.sequence.request.deadline:
                 yield self._end(job, DeadlinePassed("the deadline passed before the answer was complete"))
 

@@ -11,7 +11,7 @@ from services.common.ids import ArtifactId
 from services.common.registry.records import GenerationState as State
 from services.engine.assignments import Assignments
 from services.engine.generation import Generation
-from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generation_action import Action, CancelLoad, Dispose, EndStreams, Proceed, StartLoad
 from services.engine.held_generation import HeldGeneration
 from services.engine.load_failure import WAITING_FOR_ALL, WAITING_FOR_DRAIN, timeout_of
 from services.engine.named import Pair
@@ -32,6 +32,7 @@ class Succession:
     Args:
         assignments: Which artifacts are asked of this engine.
         ticket_ttl_s: The longest that a granted ticket may still come in.
+        max_drain_s: How long a drain lasts before streams are ended for the sake of those who wait; 0 is for ever.
         retries: Makes the pauses before tries of what is served.
         changed: Called after every change.
 
@@ -44,12 +45,14 @@ class Succession:
         assignments: Assignments,
         *,
         ticket_ttl_s: float,
+        max_drain_s: float,
         retries: Callable[[], Backoff],
         changed: Callable[[], None],
     ) -> None:
         self.held: dict[ArtifactId, HeldGeneration] = {}
         self._assignments = assignments
         self._ticket_ttl_s = ticket_ttl_s
+        self._max_drain_s = max_drain_s
         self._retries = retries
         self._changed = changed
         self._leaving: set[Generation] = set()  # their models are being let go
@@ -122,6 +125,7 @@ class Succession:
         elif generation.state is State.ACTIVE and not is_wanted:
             self._drain_if_replaced(held, now_s, yields=yields)
         elif generation.state is State.DRAINING and is_wanted:
+            held.overdue_at_s = None
             generation.advance(State.ACTIVE)
         elif generation.state is State.DRAINING and now_s >= held.drained_at_s and not generation.users:
             generation.advance(State.RETIRED)
@@ -142,9 +146,9 @@ class Succession:
             generation.advance(State.FAILED, timeout_of(generation.state, timeout_s, generation.error))
             yield CancelLoad(generation)
         elif held.waits_for_room:
-            yield from self._allocate(held)
+            yield from self._allocate(held, now_s)
 
-    def _allocate(self, held: HeldGeneration) -> Iterator[Action]:
+    def _allocate(self, held: HeldGeneration, now_s: float) -> Iterator[Action]:
         waiting_for = "" if held.is_resident else self._waiting_for(held)
         if held.generation.error != waiting_for:
             held.generation.explain(waiting_for)
@@ -152,6 +156,20 @@ class Succession:
         if not waiting_for:
             held.is_resident, held.waits_for_room = True, False
             yield Proceed(held.generation)
+        else:
+            yield from self._end_overdue(held, now_s)
+
+    def _end_overdue(self, waiting: HeldGeneration, now_s: float) -> Iterator[Action]:
+        """Of what drains before the one that waits: streams that have had their time."""
+        for held in self.held.values():
+            at_s = held.overdue_at_s
+            if at_s is not None and now_s >= at_s and self._shares_a_pair(held, waiting):
+                held.overdue_at_s = None
+                yield EndStreams(held.generation)
+
+    def _shares_a_pair(self, one: HeldGeneration, other: HeldGeneration) -> bool:
+        pairs = self._assignments.pairs
+        return not set(pairs(one.generation.artifact_id)).isdisjoint(pairs(other.generation.artifact_id))
 
     def _waiting_for(self, held: HeldGeneration) -> str:
         """Why it may not take memory yet; empty when it may."""
@@ -174,6 +192,9 @@ class Succession:
         """When something becomes due with it; what gateways route to is never late."""
         if held.generation.state.is_loading and self._assignments.is_served(held.generation.artifact_id):
             return None
+        if held.generation.state is State.DRAINING and held.generation.users:
+            waiting = (other for other in self.held.values() if other.is_waiting)
+            return held.overdue_at_s if any(self._shares_a_pair(held, other) for other in waiting) else None
         return held.due_s(self._timeout_of(held))
 
     def _timeout_of(self, held: HeldGeneration) -> float:
@@ -185,6 +206,8 @@ class Succession:
             self._assignments.making_way.note(artifact_id)
         if yields or self._assignments.replaced(artifact_id, self.generations):
             held.drained_at_s = now_s + self._ticket_ttl_s
+            longest_s = max(self._ticket_ttl_s, self._max_drain_s)
+            held.overdue_at_s = now_s + longest_s if self._max_drain_s else None
             held.generation.advance(State.DRAINING)
 
     def _let_go(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:

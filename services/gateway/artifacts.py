@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import json
 from collections.abc import AsyncGenerator, Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -33,6 +33,7 @@ class ArtifactOrder(NamedTuple):
         manifest: The artifact's, canonical.
         signatures: The content of its file of signatures; empty where there is none.
         reverify: Whether a REJECTED artifact gets another try.
+        verify_only: Whether nothing of it is to be kept in a loader's memory.
     """
 
     model: str
@@ -41,6 +42,7 @@ class ArtifactOrder(NamedTuple):
     reverify: bool
     who: str
     why: str
+    verify_only: bool = False
 
 
 class Verified(NamedTuple):
@@ -65,7 +67,8 @@ class _Standing(NamedTuple):
     mod_revision: int
 
 
-Verify = Callable[[ArtifactId], AsyncGenerator[Verified, None]]
+class Verify(Protocol):
+    def __call__(self, artifact_id: ArtifactId, *, verify_only: bool) -> AsyncGenerator[Verified, None]: ...
 
 
 class Artifacts:
@@ -73,7 +76,8 @@ class Artifacts:
 
     Args:
         store: The registry.
-        verify: Has a loader read and check every byte of an artifact; raises CorruptData when one is wrong.
+        verify: Has a loader read and check every byte of an artifact, and told so keep nothing of it in memory; raises
+            CorruptData when one is wrong.
         check_plan: Raises PreconditionFailed when no engine could serve what an artifact requires.
         trust: Whose artifacts are taken.
     """
@@ -117,7 +121,7 @@ class Artifacts:
         reason = ""
         try:
             self._trust.check(manifest.id, order.signatures)
-            async with contextlib.aclosing(self._verify(manifest.id)) as steps:
+            async with contextlib.aclosing(self._verify(manifest.id, verify_only=order.verify_only)) as steps:
                 async for step in steps:
                     yield ArtifactProgress(manifest.id, ArtifactState.PENDING, "", *step)
         except HalogenError as fault:

@@ -69,6 +69,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             manifest=described.manifest,
             signatures=described.signatures,
             reverify=request.reverify,
+            verify_only=request.verify_only,
             who=request.who,
             why=request.why,
         )

@@ -38,8 +38,14 @@ class LoaderVerifier:
         self._channels = channels
         self._loaders = loaders
 
-    async def verify(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
+    async def verify(
+        self, artifact_id: ArtifactId, *, verify_only: bool = False
+    ) -> AsyncGenerator[Verified, None]:
         """Yields the progress until every byte is verified.
+
+        Args:
+            artifact_id: Which.
+            verify_only: Whether nothing of it is to be kept in memory.
 
         A loader that dies meanwhile is followed by the next that answers, perhaps the same, started again.
 
@@ -50,7 +56,7 @@ class LoaderVerifier:
         """
         for attempt in range(1, _TRIES + 1):
             try:
-                async with contextlib.aclosing(self._ask(artifact_id)) as steps:
+                async with contextlib.aclosing(self._ask(artifact_id, verify_only=verify_only)) as steps:
                     async for step in steps:
                         yield step
             except _LoaderGone as gone:
@@ -62,9 +68,10 @@ class LoaderVerifier:
             reason="LOADER_GONE",
         )
 
-    async def _ask(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
+    async def _ask(self, artifact_id: ArtifactId, *, verify_only: bool) -> AsyncGenerator[Verified, None]:
         stub = LoaderServiceStub(self._channels.get(await self._first_ready()))
-        call = stub.PrepareArtifact(pb.PrepareArtifactRequest(artifact_id=artifact_id))
+        request = pb.PrepareArtifactRequest(artifact_id=artifact_id, verify_only=verify_only)
+        call = stub.PrepareArtifact(request)
         try:
             async for message in call:
                 if message.HasField("progress"):

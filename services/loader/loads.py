@@ -80,6 +80,19 @@ class Loads:
         )
         return await self.arrivals.use(artifact_id, flight, job)
 
+    async def check(self, artifact_id: ArtifactId, flight: Flight[Any]) -> None:
+        """Verifies one artifact where it lies, keeps nothing in memory, and tells how far it is.
+
+        Raises:
+            HalogenError: As `load` does, but for want of room.
+        """
+
+        async def work(verified: Verified) -> Holding:
+            async with self.disk:
+                return await self._verify_in_place(verified, flight)
+
+        await self.arrivals.use(artifact_id, flight, Job(work=work))
+
     async def _foresee(self, stored: StoredArtifact) -> None:
         """Refuses what memory would be short for; what lies there already, and what stays on the disk, takes none."""
         if self._reading.asked is not ReadMode.MMAP and not self._commons.has(stored.manifest.id):
@@ -136,6 +149,12 @@ class Loads:
         return verified.prepared(holding, huge_pages=reservation.huge_pages)
 
     async def _leave_in_place(self, verified: Verified, flight: Flight[Any]) -> Prepared:
+        holding = await self._verify_in_place(verified, flight)
+        self.report.tell(MAPPED, self._reading.pace.manners)
+        lazy_bytes = int(verified.header.file_bytes * self._reading.lazy_share)
+        return verified.prepared(holding, huge_pages=False, lazy_bytes=lazy_bytes)
+
+    async def _verify_in_place(self, verified: Verified, flight: Flight[Any]) -> Holding:
         self._log_start(verified)
         file = InPlace(verified.stored, verified.header)
 
@@ -143,10 +162,7 @@ class Loads:
             return file.verify(self._reading, progress, stop)
 
         with self._metrics.stage(Stage.FETCH), span("read", verified.attributes):
-            holding = await self.run(work, flight, lambda holding: holding.release())
-        self.report.tell(MAPPED, self._reading.pace.manners)
-        lazy_bytes = int(verified.header.file_bytes * self._reading.lazy_share)
-        return verified.prepared(holding, huge_pages=False, lazy_bytes=lazy_bytes)
+            return await self.run(work, flight, lambda holding: holding.release())
 
     def _log_start(self, verified: Verified) -> None:
         size_bytes, manners = verified.stored.manifest.total_bytes, self._reading.pace.manners

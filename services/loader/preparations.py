@@ -11,6 +11,7 @@ from typing import Self
 
 import structlog
 
+from services.common.background import background
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.errors import HalogenError, InternalError
 from services.common.ids import ArtifactId
@@ -143,6 +144,29 @@ class Preparations:
             made = {} if flight.is_called_off else flight.result()
             prepared = made.get(part) or self._present(name)  # or it was for other ranks
         yield prepared
+
+    async def check(self, artifact_id: ArtifactId) -> AsyncGenerator[Done, None]:
+        """Yields progress until every byte is verified where it lies; nothing of it is kept in memory.
+
+        Raises:
+            HalogenError: As `prepare` does, but for want of room.
+        """
+        flight: Flight[None] = Flight()
+        async with (
+            background(self._check(artifact_id, flight)),
+            contextlib.aclosing(flight.follow()) as progress,
+        ):
+            async for done in progress:
+                yield done
+        flight.result()
+
+    async def _check(self, artifact_id: ArtifactId, flight: Flight[None]) -> None:
+        try:
+            await self._loads.check(artifact_id, flight)
+        except Exception as failure:  # noqa: BLE001  # must reach who waits, whatever it is
+            flight.fail(failure)
+        else:
+            flight.finish(None)
 
     def _present(self, name: str) -> Prepared | None:
         prepared = self._residents.ask(name, self._clock_s())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -36,10 +36,15 @@ class LoaderServicer(rpc.LoaderServiceServicer):
         self, request: pb.PrepareArtifactRequest, context: Context
     ) -> AsyncIterator[pb.PrepareArtifactResponse]:
         annotate({ARTIFACT_ID: request.artifact_id})
-        steps = self._preparations.prepare(ArtifactId(request.artifact_id), _ranks(request))
-        async with contextlib.aclosing(steps):
+        async with contextlib.aclosing(self._steps(request)) as steps:
             async for step in steps:
                 yield _to_response(step)
+
+    def _steps(self, request: pb.PrepareArtifactRequest) -> AsyncGenerator[Done | Prepared, None]:
+        artifact_id = ArtifactId(request.artifact_id)
+        if request.verify_only:
+            return self._preparations.check(artifact_id)
+        return self._preparations.prepare(artifact_id, _ranks(request))
 
     async def ReadFile(
         self, request: pb.ReadFileRequest, context: Context

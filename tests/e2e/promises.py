@@ -131,7 +131,10 @@ PROMISES = {
         "test_a_fault_of_the_product_breaks_its_invariant",
         "test_the_page_quotes_the_invariants",
     ],
-    "5 drain_then_load, fallback": ["test_engine_making_way", "test_what_an_operator_says_is_on_record"],
+    "5 drain_then_load, fallback, max_drain_s": [
+        *("test_engine_making_way", "test_what_an_operator_says_is_on_record", "test_loader_verify_only"),
+        *("test_drain_then_load", "test_engine_drain_over", "test_an_answer_whose_weights_were_replaced"),
+    ],
     "5.4 publishes end in order": [
         "test_publishes_one_after_another_are_applied_in_order",
         "test_two_hundred_publishes_under_load",

@@ -16,7 +16,7 @@ from services.common.registry.records import GenerationState as State
 from services.common.registry.store import LeaseId
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.generation import Generation
-from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generation_action import Action, CancelLoad, Dispose, EndStreams, Proceed, StartLoad
 from services.engine.generations import Generations
 from services.engine.swap_policy import SwapPolicy
 from tests.simulation.mirror import Mirror
@@ -47,6 +47,7 @@ class SimEngine(SimProcess):
         ended: Generations whose models are to be let go.
         models: Those in memory.
         proceeding: Generations that may take memory since somebody last looked.
+        ending: Generations whose streams are to end.
         crowded: The same, of those that did while others' models were yet to be let go.
         is_short: It has no memory for another model, for now.
         told_ready: What it has told that it has ACTIVE, for whom.
@@ -70,6 +71,7 @@ class SimEngine(SimProcess):
         self.generations = Generations(
             self.assignments,
             ticket_ttl_s=TICKET_TTL_S,
+            max_drain_s=chance.choice((0, 2 * TICKET_TTL_S)),
             retries=lambda: Backoff(1.0, 8.0, chance.uniform),
         )
         self.loads: list[SimLoad] = []
@@ -77,6 +79,7 @@ class SimEngine(SimProcess):
         self.models: list[SimModel] = []
         self.proceeding: list[Generation] = []
         self.is_short = False
+        self.ending: list[Generation] = []
         self.crowded: list[Generation] = []
         self.told_ready: set[tuple[ProcessId, Cohort, Revision, ArtifactId]] = set()
         self._torn = torn
@@ -150,6 +153,8 @@ class SimEngine(SimProcess):
                 self._under_way(generation).may_proceed = True
                 self.proceeding.append(generation)
                 self.crowded += [generation] if self.ended else []
+            case EndStreams(generation):
+                self.ending.append(generation)
             case CancelLoad(generation):
                 self._under_way(generation).is_called_off = True
             case Dispose(generation):

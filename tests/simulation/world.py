@@ -88,6 +88,7 @@ class World:
         process.wake(self.now_s)
         if isinstance(process, SimEngine):
             self._watches[process].after_wake()
+            self._end_streams(process)
 
     def lease(self) -> LeaseId:
         """A fresh one."""
@@ -111,6 +112,14 @@ class World:
     def active_on(self, artifact_id: ArtifactId) -> list[SimEngine]:
         """Engines that take tickets for it."""
         return [each for each in self.live_engines if each.state_of(artifact_id) is State.ACTIVE]
+
+    def _end_streams(self, engine: SimEngine) -> None:
+        """Those whose drain has lasted too long."""
+        while engine.ending:
+            overdue = engine.ending.pop()
+            for stream in [each for each in self.streams if each.held and each.held.lender is overdue]:
+                stream.end()
+                self.streams.remove(stream)
 
     def _kinds(self) -> tuple[list[Any], ...]:
         return self.engines, self.gateways, self.schedulers

@@ -68,7 +68,7 @@ class CheckArtifactResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterArtifactRequest(_message.Message):
-    __slots__ = ("model", "manifest", "reverify", "signatures", "who", "why", "artifact_id")
+    __slots__ = ("model", "manifest", "reverify", "signatures", "who", "why", "artifact_id", "verify_only")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     REVERIFY_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class RegisterArtifactRequest(_message.Message):
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_ONLY_FIELD_NUMBER: _ClassVar[int]
     model: str
     manifest: bytes
     reverify: bool
@@ -83,7 +84,8 @@ class RegisterArtifactRequest(_message.Message):
     who: str
     why: str
     artifact_id: str
-    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ..., signatures: _Optional[bytes] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., artifact_id: _Optional[str] = ...) -> None: ...
+    verify_only: bool
+    def __init__(self, model: _Optional[str] = ..., manifest: _Optional[bytes] = ..., reverify: _Optional[bool] = ..., signatures: _Optional[bytes] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., artifact_id: _Optional[str] = ..., verify_only: _Optional[bool] = ...) -> None: ...
 
 class RegisterArtifactResponse(_message.Message):
     __slots__ = ("artifact_id", "state", "reason", "done_bytes", "total_bytes")

@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PrepareArtifactRequest(_message.Message):
-    __slots__ = ("artifact_id", "rank")
+    __slots__ = ("artifact_id", "rank", "verify_only")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_ONLY_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     rank: TensorParallelRank
-    def __init__(self, artifact_id: _Optional[str] = ..., rank: _Optional[_Union[TensorParallelRank, _Mapping]] = ...) -> None: ...
+    verify_only: bool
+    def __init__(self, artifact_id: _Optional[str] = ..., rank: _Optional[_Union[TensorParallelRank, _Mapping]] = ..., verify_only: _Optional[bool] = ...) -> None: ...
 
 class TensorParallelRank(_message.Message):
     __slots__ = ("size", "index", "indices_here")

@@ -77,7 +77,7 @@ class _FakeVerified(NamedTuple):
 class World:
     """A manager on an in-memory registry, and what it has told."""
 
-    def __init__(self, ticket_ttl_s: float, serves: tuple[str, ...]) -> None:
+    def __init__(self, ticket_ttl_s: float, serves: tuple[str, ...], max_drain_s: float) -> None:
         self.store = MemoryStore()
         self.loader = FakeLoader()
         arena = Arena(8 << 20)
@@ -91,7 +91,7 @@ class World:
         self._moved = asyncio.Event()
         self._revision = itertools.count(1)
         self.generations = Generations(
-            Assignments(ServedPairs.parse(serves), POLICY), ticket_ttl_s=ticket_ttl_s
+            Assignments(ServedPairs.parse(serves), POLICY), ticket_ttl_s=ticket_ttl_s, max_drain_s=max_drain_s
         )
         self.manager = GenerationManager(
             self.generations,
@@ -148,8 +148,10 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(ticket_ttl_s: float = 0.02, serves: tuple[str, ...] = ()) -> AsyncIterator[World]:
-    made = World(ticket_ttl_s, serves)
+async def world(
+    ticket_ttl_s: float = 0.02, serves: tuple[str, ...] = (), max_drain_s: float = 0
+) -> AsyncIterator[World]:
+    made = World(ticket_ttl_s, serves, max_drain_s)
     async with (
         made.engine,
         View(made.store, keys.TARGETS, Target) as targets,

@@ -10,7 +10,7 @@ from services.common.registry.records import GenerationState as State
 from services.common.registry.records import Served, Serving, Target
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.generation import Generation
-from services.engine.generation_action import Action, CancelLoad, Dispose, Proceed, StartLoad
+from services.engine.generation_action import Action, CancelLoad, Dispose, EndStreams, Proceed, StartLoad
 from services.engine.generations import Generations
 from services.engine.succession import MOST_RESIDENT
 from services.engine.swap_policy import SwapPolicy
@@ -29,13 +29,15 @@ class GenerationsAlone:
     Attributes:
         loads: Loads under way, by artifact; ended by `stop`.
         proceeding: Those of them that may take memory.
+        ending: Those whose streams are to end, in order.
         disposed: What was to be let go, in order; that takes until after the next `decide`.
     """
 
-    def __init__(self, policy: SwapPolicy = POLICY) -> None:
+    def __init__(self, policy: SwapPolicy = POLICY, max_drain_s: float = 0) -> None:
         self.generations = Generations(
             Assignments(ServedPairs.parse(()), policy),
             ticket_ttl_s=TICKET_TTL_S,
+            max_drain_s=max_drain_s,
             retries=lambda: Backoff(1.0, 60.0, lambda _, most: most),
         )
         self.now_s = 0.0
@@ -43,6 +45,7 @@ class GenerationsAlone:
         self.loads: dict[ArtifactId, Generation] = {}
         self.proceeding: set[Generation] = set()
         self.cancelled: list[Generation] = []
+        self.ending: list[Generation] = []
         self.disposed: list[Generation] = []
         self._letting_go: list[Generation] = []
         self._targets: dict[str, Target] = {}
@@ -93,6 +96,9 @@ class GenerationsAlone:
                     self.proceeding.add(generation)
                 case CancelLoad(generation):
                     self.cancelled.append(generation)
+                case EndStreams(generation):
+                    assert generation.state is State.DRAINING
+                    self.ending.append(generation)
                 case Dispose(generation):
                     self.disposed.append(generation)
                     self._letting_go.append(generation)

@@ -64,7 +64,7 @@ def test_an_abort_is_seen_before_the_next_step_is_computed() -> None:
     steps.add(left)
     steps.add(stays)
     list(steps.step(0.0))
-    left.aborted = True
+    left.ending = Cancelled("the caller left")
     updates = list(steps.step(0.0))
     assert isinstance(the_outcome(updates, left), Cancelled)
     assert [] == tokens(updates, left)
@@ -220,7 +220,7 @@ def test_every_request_ends_exactly_once_and_gives_back_its_blocks(
     now = 0
     while not steps.is_idle:
         for each, (_, _, abort_at, _) in zip(jobs, asked, strict=True):
-            each.aborted |= abort_at == now
+            each.ending = each.ending or (Cancelled("the caller left") if abort_at == now else None)
         with capture_logs():
             updates = list(steps.step(float(now)))
         for update in updates:

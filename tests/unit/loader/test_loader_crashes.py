@@ -90,7 +90,10 @@ async def registered(loader: ChildLoader, manifest: Manifest) -> ArtifactState:
     return ArtifactRecord.decode(entry.value).state
 
 
-async def verify(loader: ChildLoader, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
+async def verify(
+    loader: ChildLoader, artifact_id: ArtifactId, *, verify_only: bool
+) -> AsyncGenerator[Verified, None]:
+    assert not verify_only
     try:
         await loader.prepare(artifact_id)
     except grpc.aio.AioRpcError as failure:

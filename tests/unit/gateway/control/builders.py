@@ -56,9 +56,13 @@ class Loader:
     def __init__(self) -> None:
         self.failure: HalogenError | None = None
         self.asked: list[ArtifactId] = []
+        self.kept_nothing = False
 
-    async def verify(self, artifact_id: ArtifactId) -> AsyncGenerator[Verified, None]:
+    async def verify(
+        self, artifact_id: ArtifactId, *, verify_only: bool = False
+    ) -> AsyncGenerator[Verified, None]:
         self.asked.append(artifact_id)
+        self.kept_nothing = verify_only
         yield Verified(1, 2)
         if self.failure:
             raise self.failure

@@ -283,6 +283,20 @@ async def test_s_d7_an_engine_that_fails_in_the_middle_is_an_error(flow: Flow, f
     assert 1 == len(flow.scheduler.asked)
 
 
+async def test_an_answer_whose_weights_were_replaced_for_too_long_says_so(flow: Flow) -> None:
+    """Half of it is out, of one artifact: the caller hears why it ends, and it is not gone on with in another's words.
+
+    Turns red when: Completions._attempt takes every retired revision for one that may be routed anew.
+    """
+    flow.engines.scripts.append(
+        [await flow.says("once"), PreconditionFailed("over", reason="REVISION_RETIRED")]
+    )
+    chunks, seen = await collect_until_failure(flow, PreconditionFailed)
+    assert isinstance(seen, PreconditionFailed)
+    assert ("once", "REVISION_RETIRED") == (text(chunks), seen.reason)
+    assert 1 == len(flow.scheduler.asked)
+
+
 # Turns red when: _relay ends the outbox with Ending(FinishReason.STOP) instead of raising at its end.
 @pytest.mark.parametrize("said", ["", "once"])
 async def test_s_d7_an_engine_that_stops_without_an_end_is_an_error(flow: Flow, said: str) -> None:

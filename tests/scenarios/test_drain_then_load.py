@@ -1,0 +1,122 @@
+"""A machine without room for two models: what serves goes before the next comes, by drain_then_load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from services.cli import publish
+from services.cli.console import CommandError
+from services.cli.control_client import Means, Order
+from services.cli.published import Published
+from services.common.client import Client
+from services.common.errors import CorruptData, Overloaded, Unavailable
+from services.common.ids import ArtifactId
+from services.common.memory_guard import Bound
+from services.common.registry.publish_records import SwapMode
+from services.engine import warm_up as warming
+from services.engine.engine import Engine
+from services.engine.generation import Generation
+from services.engine.loaded_model import PreparedArtifact
+from services.engine.loader_client import LoaderClient
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.test_swapping import TICKETS, ask
+from tests.scenarios.test_weights import weights_of_loader
+
+Start = Callable[..., Any]
+DRAINING_FIRST = Order("m", "stable", "", "test", "test", means=Means(SwapMode.DRAIN_THEN_LOAD))
+
+
+class SmallMachine(NamedTuple):
+    """Its memory holds one model and a half."""
+
+    limit_bytes: int
+    others: frozenset[int]  # what this process held before
+
+    def bounds(self) -> tuple[Bound, ...]:
+        held = sum(size for inode, size in weights_held().items() if inode not in self.others)
+        return (Bound("this host", self.limit_bytes, held),)
+
+
+def weights_held() -> dict[int, int]:
+    """Bytes by inode: weights are in memory as long as they have a name there, or are mapped."""
+    held = {(stat := path.stat()).st_ino: stat.st_size for path in weights_of_loader(os.getpid())}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if mapped := re.fullmatch(r"(\w+)-(\w+) .* (\d+) +/.*/[0-9a-f]{64}( \(deleted\))?", line):
+            held[int(mapped[3])] = int(mapped[2], 16) - int(mapped[1], 16)
+    return held
+
+
+async def replace(system: Cluster, artifact: Path) -> Published:
+    """Publishes by drain_then_load."""
+    return await publish.publish(
+        system.gateway, DRAINING_FIRST, artifact, str(system.store), reverify=False, wait_s=60
+    )
+
+
+@pytest.fixture
+async def system(start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    size = (stories["stories-v1"] / "model.halogen").stat().st_size
+    machine = SmallMachine(int(1.5 * size / 0.85), frozenset(weights_held()))
+    monkeypatch.setattr("services.loader.serve.HostMemory", lambda: machine)
+    made: Cluster = await start("in_process", loader={"keep_s": 0}, engine=TICKETS, scheduler=TICKETS)
+    return made
+
+
+async def test_a_machine_with_room_for_one_changes_its_model(
+    system: Cluster, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what serves there is no room; drained first, there is. Meanwhile callers are told when to come back.
+
+    Fault injection: turns red when `halogen publish` has what is to drain first verified in memory, or when an engine
+    fetches before what it had is unmapped.
+    """
+    first = await system.publish("m", stories["stories-v1"])
+    with pytest.raises(Overloaded, match="memory guard"):
+        await system.publish("m", stories["stories-v2"])
+    fetching, go_on, real = asyncio.Event(), asyncio.Event(), LoaderClient.prepare
+
+    async def slow(loader: LoaderClient, artifact_id: ArtifactId) -> PreparedArtifact:
+        fetching.set()
+        await go_on.wait()
+        return await real(loader, artifact_id)
+
+    monkeypatch.setattr(LoaderClient, "prepare", slow)
+    async with Client(system.gateway, max_tries=1) as client, asyncio.TaskGroup() as group:
+        assert first.artifact_id == (await ask(client))[0]
+        replacing = group.create_task(replace(system, stories["stories-v2"]))
+        await fetching.wait()
+        with pytest.raises(Unavailable) as outage:
+            await ask(client)
+        assert "NO_ENGINE" == outage.value.reason
+        assert outage.value.retry_after_s
+        go_on.set()
+        second = await replacing
+        assert second.artifact_id == (await ask(client))[0]
+
+
+async def test_what_was_let_go_comes_back_when_the_next_fails(
+    system: Cluster, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers who wait are answered by what was committed last.
+
+    Fault injection: turns red when `MakingWay.withheld` does not ask what has failed.
+    """
+    first = await system.publish("m", stories["stories-v1"])
+
+    async def warm_up(engine: Engine, generation: Generation, *more: Any) -> None:
+        if generation.artifact_id != first.artifact_id:
+            raise CorruptData("logits are not finite", reason="NOT_FINITE")
+        await warming.warm_up(engine, generation, *more)
+
+    monkeypatch.setattr("services.engine.generation_load.warm_up", warm_up)
+    with pytest.raises(CommandError, match="not finite"):
+        await replace(system, stories["stories-v2"])
+    async with system.client() as client:
+        assert first.artifact_id == (await ask(client))[0]
