@@ -15,6 +15,7 @@ from services.engine.engine import STEP_TIMEOUT_S
 from services.engine.host import memory_bytes, usable_cores
 from services.engine.kernels.choice import KernelChoice
 from services.engine.model.weights import DTypeChoice
+from services.engine.recovery_config import RecoveryConfig
 
 _DEFAULT_ARENA_BYTES: Final = 1 << 30
 _MEMORY_SHARE: Final = 4  # the default arena takes at most this part of the memory
@@ -39,6 +40,7 @@ class EngineConfig(ProcessConfig):
         description="memory for keys and values; 1 GiB or a quarter of the memory when not given",
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     threads: int = Field(
         usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"
     )

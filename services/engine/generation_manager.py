@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -19,6 +19,7 @@ from services.engine.generation_load import GenerationLoad, Loader, Verified
 from services.engine.generations import Generations
 from services.engine.load_failure import drain_over
 from services.engine.loaded_model import PreparedArtifact
+from services.engine.recovery import NOTHING
 
 log = structlog.get_logger(component="state_machine")
 
@@ -58,14 +59,25 @@ class GenerationManager:
         self._wake = asyncio.Event()
         generations.on_change = self._on_change
 
-    async def follow(self, targets: View[Target], serving: View[Serving]) -> None:
-        """Acts on every change of the two views, for ever."""
+    async def follow(
+        self, targets: View[Target], serving: View[Serving], remembered: Mapping[str, Serving] = NOTHING
+    ) -> None:
+        """Acts on every change of the two views, for ever.
+
+        Args:
+            targets: Mirror of targets/.
+            serving: Mirror of serving/.
+            remembered: What serving/ said when this engine was last here; followed at once, if there is any, before the
+                registry has been heard.
+        """
+        self._generations.hear({}, remembered)
         self._hear = lambda: self._generations.hear(targets.records, serving.records)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wake_after_changes(targets))
             group.create_task(self._wake_after_changes(serving))
             group.create_task(self.disposal.work())
-            await asyncio.gather(targets.synced(), serving.synced())
+            if not remembered:
+                await asyncio.gather(targets.synced(), serving.synced())
             while True:
                 self._wake.clear()
                 self._hear()

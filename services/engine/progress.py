@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from services.common.ids import ArtifactId, Revision
+from services.common.registry import keys
 from services.common.registry.publish_records import Failure
-from services.common.registry.records import GenerationRecord, ProgressRecord
+from services.common.registry.records import GenerationRecord, ProgressRecord, Serving
 from services.common.registry.records import GenerationState as State
 from services.engine.assignments import Assignments
 from services.engine.named import Named, Pair
@@ -74,6 +75,15 @@ class Progress:
     def records(self) -> tuple[ProgressRecord, ...]:
         """As others are told, by model and cohort."""
         return tuple(self._record(pair, path) for pair, path in sorted(self._paths.items()))
+
+    @property
+    def applied(self) -> Mapping[str, Serving]:
+        """What gateways use of what is ACTIVE here, or that they use nothing, by serving/ key."""
+        named = ((pair, path.applied) for pair, path in self._paths.items() if path.applied.revision)
+        return {
+            keys.serving(*pair): Serving(revision=it.revision, artifact_id=it.artifact_id)
+            for pair, it in named
+        }
 
     def _named(self, pair: Pair) -> tuple[Named, Named]:
         """What it shall serve, and what gateways use."""

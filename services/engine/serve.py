@@ -24,6 +24,7 @@ from services.common.memory_guard import MemoryGuard
 from services.common.metrics import fresh_registry, version
 from services.common.probes import Probes
 from services.common.process import Identity, Started, boot_id
+from services.common.pulse import Pulse
 from services.common.readiness import STOPPING
 from services.common.registry import keys
 from services.common.registry.contact import RegistryContact
@@ -61,6 +62,7 @@ from services.engine.metrics import export
 from services.engine.nearby_weights import NearbyWeights
 from services.engine.progress import Moment, Progress
 from services.engine.qualifier import Qualifier
+from services.engine.recovery import Recovery
 from services.engine.servicer import EngineServicer
 from services.engine.suitability import SuitableOnly, offer_of
 from services.engine.ticket_gate import TicketGate
@@ -119,8 +121,9 @@ class _Room:
         self._contact = RegistryContact()
         self._nearby = NearbyWeights(boot_id())
         self._qualifier = Qualifier(build)
+        self._recovery = Recovery.of(config.recovery, config.process_id, config.etcd_prefix)
         self._records: tuple[GenerationRecord, ...] = ()
-        self._news = asyncio.Event()
+        self._news = Pulse()
         self._engine = engine
         self._stopping = self._stalled = ""  # why nothing new is taken
         engine.on_stall = self._on_stall
@@ -184,12 +187,14 @@ class _Room:
 
     @contextlib.asynccontextmanager
     async def _following(self, store: Store) -> AsyncIterator[None]:
+        await self._recovery.read()
         async with (
+            background(self._recovery.follow(self._news, lambda: self._progress.applied)),
             View(store, keys.TARGETS, Target, keeps=True, contact=self._contact) as targets,
             View(store, keys.SERVING, Serving, keeps=True, contact=self._contact) as serving,
             View(store, keys.LOADERS, LoaderRecord) as loaders,
             background(self._nearby.follow(loaders)),
-            background(self._manager.follow(targets, serving)),
+            background(self._manager.follow(targets, serving, self._recovery.remembered)),
             background(self._qualifier.follow(store)),
         ):
             yield
@@ -221,12 +226,11 @@ class _Room:
         )
 
         async def tell(registration: Registration[EngineRecord]) -> None:
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                told = {"generations": self._records, "progress": self._progress.records}
-                registration.update(record.model_copy(update=told))
-                server.readiness.set(self._generations.missing, _readiness(self._records))
+            async with contextlib.aclosing(self._news.beats()) as news:
+                async for _ in news:
+                    told = {"generations": self._records, "progress": self._progress.records}
+                    registration.update(record.model_copy(update=told))
+                    server.readiness.set(self._generations.missing, _readiness(self._records))
 
         key = keys.engine(identity.id)
         async with (
@@ -245,7 +249,7 @@ class _Room:
         self._records = records
         now_s = asyncio.get_running_loop().time()
         self._progress.note(records, Moment(now_s, dt.datetime.now(dt.UTC).isoformat()))
-        self._news.set()
+        self._news.beat()
 
 
 def _readiness(records: tuple[GenerationRecord, ...]) -> dict[str, bool]:

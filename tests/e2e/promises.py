@@ -163,6 +163,12 @@ PROMISES = {
         *(f"r_{row}_" for row in ("a15", "b7", "e1", "e5")),
         *("s_e5_", "test_an_unknown_check_is_told"),
     ],
+    "5 away from the registry: stale is said; an engine may start from what it remembers": [
+        "test_engine_last_commit",
+        "test_an_engine_starts_from_what_was_committed",
+        "test_a_loss_is_one_line",
+        "test_what_has_vanished_is_missed",
+    ],
     "5 progress and the last swap, per engine and model": ["test_engine_progress", "test_cohort_progress"],
     "5 rollback, abort, history": ["test_rollbacks", "test_history", "test_rolling_back"],
     "5.6 a registry that no word comes from changes no step; pushes go on after a leader's death": [

@@ -58,8 +58,7 @@ async def test_r_a15_a_registry_that_is_away_or_empty_unloads_nothing(
     """Answers stay bit for bit, the engine stays ready, and health, status and metrics say stale; a publish afterwards is
     served.
 
-    Fault injection: turns red when `Assignments.hear` forgets what is not told, or when `RegistryContact` overlooks what
-    has vanished.
+    Fault injection: turns red when views keep nothing of what vanishes, or when `RegistryContact` overlooks it.
     """
     system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
     assert system.registry
