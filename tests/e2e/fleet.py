@@ -11,13 +11,15 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from halogen.v1 import types_pb2
+from halogen.v1 import scheduler_pb2, types_pb2
+from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from services.cli import embedded_etcd, publish
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
 from services.cli.ports import Ports
 from services.cli.published import Published
 from services.cli.supervisor import Child, Command
+from services.common.rpc.client import connect
 
 ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
 ROLES = ("loader", "engine", "scheduler", "gateway")
@@ -38,6 +40,17 @@ class Member:
     def send(self, number: signal.Signals) -> None:
         assert self.child.pid is not None
         os.kill(self.child.pid, number)
+
+    def send_if_up(self, number: signal.Signals) -> bool:
+        """The same, unless it is dead and not started anew yet; tells whether."""
+        process = self.child._process
+        if process is None or process.returncode is not None:
+            return False
+        try:
+            self.send(number)
+        except ProcessLookupError:  # reaped, and we have yet to hear of it
+            return False
+        return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +95,13 @@ class Fleet:
                 if ready and there >= {member.id for member in self.members[1:]}:
                     return
 
+    async def nothing_is_promised(self) -> None:
+        """The leader's ledger, once all is over: it equals the engines' tickets, which are none."""
+        answers = [await _occupancy(member) for member in self.of("scheduler")]
+        engines = [engine for answer in answers for engine in answer.engines]
+        assert engines
+        assert [(0, 0)] * len(engines) == [(engine.tickets, engine.promised_bytes) for engine in engines]
+
 
 @contextlib.asynccontextmanager
 async def fleet(
@@ -100,6 +120,12 @@ async def fleet(
                 ending = [member.child.end(PATIENCE_S) for member in members if member.role == role]
                 await asyncio.gather(*ending)
             await asyncio.gather(*running)
+
+
+async def _occupancy(member: Member) -> scheduler_pb2.GetOccupancyResponse:
+    async with connect(member.address) as channel:
+        stub = SchedulerServiceStub(channel)
+        return await stub.GetOccupancy(scheduler_pb2.GetOccupancyRequest(), wait_for_ready=True, timeout=10)
 
 
 def _members(

@@ -7,12 +7,14 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final
 
 from services.common.backoff import Backoff
 from services.common.client import Client
+from services.common.completion import Provenance
 from services.common.errors import DeadlinePassed, HalogenError
+from services.common.ids import ArtifactId, Revision
 from tests.e2e.fleet import Fleet, Member
 
 MODEL: Final = "tiny"
@@ -27,6 +29,8 @@ class Stream:
     Attributes:
         gateway_id: Whom it was asked of.
         engine_id: Who answered, once the answer has begun.
+        artifact_ids: What its chunks named.
+        revision: Under which it is served, once the answer has begun.
         error: What it ended with instead of a last chunk.
     """
 
@@ -34,6 +38,8 @@ class Stream:
     gateway_id: str
     began_s: float
     engine_id: str | None = None
+    artifact_ids: set[ArtifactId] = dataclasses.field(default_factory=set)
+    revision: Revision | None = None
     token_ids: list[int] = dataclasses.field(default_factory=list)
     ended_s: float | None = None
     error: HalogenError | None = None
@@ -45,6 +51,11 @@ class Stream:
     @property
     def has_answered(self) -> bool:
         return self.ended_s is not None and self.error is None
+
+    def take(self, source: Provenance) -> None:
+        """A chunk says where it comes from."""
+        self.engine_id, self.revision = source.engine_id, source.revision
+        self.artifact_ids.add(source.artifact_id)
 
     def passes(self, member: Member) -> bool:
         """Whether it went through that process, or had not got so far as to say where."""
@@ -65,6 +76,11 @@ class Load:
     def __init__(self) -> None:
         self.streams: list[Stream] = []
         self._news = asyncio.Condition()
+
+    @property
+    def ended(self) -> int:
+        """How many have come to their end, for better or worse."""
+        return sum(stream.ended_s is not None for stream in self.streams)
 
     async def until(self, condition: Callable[[list[Stream]], bool], timeout_s: float = TIMEOUT_S) -> None:
         """Returns when the streams meet the condition; asks after every chunk and every end."""
@@ -90,7 +106,7 @@ class Load:
             ) as chunks:
                 async for chunk in chunks:
                     if chunk.provenance is not None:
-                        stream.engine_id = chunk.provenance.engine_id
+                        stream.take(chunk.provenance)
                     stream.token_ids.extend(chunk.token_ids)
                     await self._tell()
         except HalogenError as failure:
@@ -101,6 +117,15 @@ class Load:
     async def _tell(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+
+def is_whole(fleet: Fleet, streams: Iterable[Stream]) -> bool:
+    """Whether every gateway and every engine has answered one of them."""
+    answered = [stream for stream in streams if stream.has_answered]
+    gateways, engines = ({member.id for member in fleet.of(role)} for role in ("gateway", "engine"))
+    return gateways <= {stream.gateway_id for stream in answered} and engines <= {
+        stream.engine_id for stream in answered
+    }
 
 
 async def quiet_answers(fleet: Fleet, prompts: list[str], max_tokens: int) -> Answers:

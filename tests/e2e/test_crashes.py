@@ -12,11 +12,8 @@ from typing import Final
 
 import pytest
 
-from halogen.v1 import scheduler_pb2
-from halogen.v1.scheduler_pb2_grpc import SchedulerServiceStub
-from services.common.rpc.client import connect
 from tests.e2e.fleet import Fleet, Member, fleet
-from tests.e2e.streams import MODEL, Answers, Load, Stream, load, quiet_answers
+from tests.e2e.streams import MODEL, Answers, Load, is_whole, load, quiet_answers
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 
 ROLES: Final = ("gateway", "scheduler", "loader", "engine", "etcd")
@@ -50,7 +47,7 @@ async def test_kill_9_under_load(two_of_each: Fleet, capsys: pytest.CaptureFixtu
         told = await kill_each(two_of_each, role, answers)
         with capsys.disabled():
             print(f"\n{told}")
-    await nothing_is_promised(two_of_each)
+    await two_of_each.nothing_is_promised()
 
 
 async def kill_each(system: Fleet, role: str, answers: Answers) -> str:
@@ -80,32 +77,12 @@ async def kill(system: Fleet, running: Load, victim: Member, answers: Answers) -
     under_way = [stream for stream in running.streams if stream.ended_s is None]
     killed_s, killed_pid = time.monotonic(), victim.child.pid
     victim.send(signal.SIGKILL)
-    await running.until(lambda streams: is_whole(system, streams, killed_s), RECOVERY_S)
+    await running.until(
+        lambda streams: is_whole(system, (each for each in streams if each.began_s > killed_s)), RECOVERY_S
+    )
     recovered_s = time.monotonic() - killed_s
     await running.until(lambda _: all(stream.ended_s is not None for stream in under_way))
     await running.until(lambda _: victim.child.pid != killed_pid)
     unharmed = [stream for stream in under_way if not stream.passes(victim)]
     assert [] == [stream for stream in unharmed if not stream.has_answered or not stream.is_right(answers)]
     return recovered_s
-
-
-def is_whole(system: Fleet, streams: list[Stream], since_s: float) -> bool:
-    fresh = [stream for stream in streams if stream.began_s > since_s and stream.has_answered]
-    gateways, engines = ({member.id for member in system.of(role)} for role in ("gateway", "engine"))
-    return gateways <= {stream.gateway_id for stream in fresh} and engines <= {
-        stream.engine_id for stream in fresh
-    }
-
-
-async def nothing_is_promised(system: Fleet) -> None:
-    """The leader's ledger, once all is over: it equals the engines' tickets, which are none."""
-    answers = [await occupancy(member) for member in system.of("scheduler")]
-    engines = [engine for answer in answers for engine in answer.engines]
-    assert engines
-    assert [(0, 0)] * len(engines) == [(engine.tickets, engine.promised_bytes) for engine in engines]
-
-
-async def occupancy(member: Member) -> scheduler_pb2.GetOccupancyResponse:
-    async with connect(member.address) as channel:
-        stub = SchedulerServiceStub(channel)
-        return await stub.GetOccupancy(scheduler_pb2.GetOccupancyRequest(), wait_for_ready=True, timeout=10)

@@ -35,7 +35,7 @@ FIRST_S, SECOND_S, TEST_S = 240, 20, 720
 END_S = 60
 RECOVERY_S = 10
 FUZZ_S = 300
-SCHEDULES = 2_000
+SCHEDULES, SWAP_RUNS = 2_000, 30
 BENCHES = {
     "first_light": "2.7",
     "loader": "4.1",
@@ -206,6 +206,18 @@ def schedules(fresh: Clone) -> Iterator[Line]:
     yield Line(promise, run.returncode == 0, seen or run.stdout[-500:])
 
 
+def swaps(fresh: Clone) -> Iterator[Line]:
+    """Schedules of swaps and faults on real processes."""
+    began_s = time.monotonic()
+    command = (".venv/bin/python", "-m", "pytest", "-q", "tests/e2e/test_swap_explorer.py")
+    run = fresh.run(*command, HALOGEN_SWAP_RUNS=str(SWAP_RUNS))
+    seen = re.findall(r"swaps: seed .*", run.stdout)
+    good = run.returncode == 0 and len(seen) == SWAP_RUNS
+    said = f"{len(seen)} in {time.monotonic() - began_s:.0f} s"
+    promise = f"5.2 swaps: {SWAP_RUNS} seeded schedules on real processes break no invariant"
+    yield Line(promise, good, said if good else run.stdout[-1000:])
+
+
 def rest(fresh: Clone) -> Iterator[Line]:
     """What the system costs while nobody asks."""
     up = fresh.make("up", "DETACH=1")
@@ -283,6 +295,7 @@ def main() -> int:
             loader_kills,
             fuzz,
             schedules,
+            swaps,
             rest,
             containers,
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tests.simulation.moves import KINDS, Picks
@@ -20,6 +21,13 @@ class Move(NamedTuple):
     number: int
 
 
+def drawn(seed: int, weights: Mapping[str, float], length: int) -> tuple[Move, ...]:
+    """So many moves of these kinds, the same ones for a seed each time."""
+    chance = random.Random(seed)
+    kinds = chance.choices(list(weights), list(weights.values()), k=length)
+    return tuple(Move(kind, chance.getrandbits(32)) for kind in kinds)
+
+
 class Schedule(NamedTuple):
     """Moves, and the seed that they came from. Any part of a schedule is one."""
 
@@ -29,10 +37,7 @@ class Schedule(NamedTuple):
     @classmethod
     def of(cls, seed: int, length: int = LENGTH) -> Schedule:
         """The one of that seed."""
-        chance = random.Random(seed)
-        weights = [kind.weight for kind in KINDS.values()]
-        kinds = chance.choices(list(KINDS), weights, k=length)
-        return cls(seed, tuple(Move(kind, chance.getrandbits(32)) for kind in kinds))
+        return cls(seed, drawn(seed, {name: kind.weight for name, kind in KINDS.items()}, length))
 
     def run(self) -> World:
         """Makes its moves, lets all come to rest, and returns what is there then; raises Broken at the first fault."""
