@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
@@ -16,8 +15,8 @@ import structlog
 from services.common.errors import (
     AlreadyExists,
     Cancelled,
-    DeadlinePassed,
     HalogenError,
+    InternalError,
     InvalidRequest,
     Overloaded,
 )
@@ -28,6 +27,7 @@ from services.engine.block_pool import Reservation
 from services.engine.lender import Lender, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
 from services.engine.prefix_cache import Prefix, PrefixCache
+from services.engine.run import Run
 from services.engine.sequence import Phase, Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
 from services.engine.step_tally import StepTally
@@ -37,20 +37,8 @@ from services.engine.token_stream import TokenStream
 
 RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 STEP_TIMEOUT_S: Final = 30.0
-_SOUND: Final = (FinishReason, Cancelled, DeadlinePassed)  # what was computed until then is right
 
 log = structlog.get_logger()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Run:
-    """A request under way: what to tell of it, and what to give back at its end."""
-
-    stream: TokenStream
-    ticket_id: TicketId | None
-    reservation: Reservation
-    prefix: Prefix | None
-    resources: contextlib.ExitStack
 
 
 class Load(NamedTuple):
@@ -104,7 +92,7 @@ class Engine:
         self.max_batch = max_batch
         self._check_every_step = check_every_step
         self._running: set[RequestId] = set()
-        self._runs: dict[Job, _Run] = {}
+        self._runs: dict[Job, Run] = {}
         self.on_stall = lambda _: None
         self._is_stalled = False
         self._heartbeat = StallTimer(step_timeout_s, lambda: self._set_stalled(True))
@@ -171,12 +159,12 @@ class Engine:
             job = Job(Sequence(request, reservation, found), model, is_background=ticket_id is None)
             self._loop.submit(job)
             stream = TokenStream(Timeline(time.time_ns()), cached_tokens=prefix.tokens if prefix else 0)
-            run = self._runs[job] = _Run(stream, ticket_id, reservation, prefix, resources.pop_all())
+            run = self._runs[job] = Run(stream, ticket_id, reservation, prefix, resources.pop_all())
             self.accepted += 1
             if len(self._runs) == 1:  # what comes to others is no progress
                 self._heartbeat.progress()
         if ticket_id is not None:
-            self._open_ticket(ticket_id, request, model)
+            self._open_ticket(run, ticket_id, request, model)
         try:
             yield run.stream
         finally:
@@ -234,18 +222,29 @@ class Engine:
             raise Overloaded("the engine's KV memory is full; try again", retry_after_s=RETRY_AFTER_S)
         return pool.reserve(model.block_bytes, blocks - found_blocks)
 
-    def _open_ticket(self, ticket_id: TicketId, request: TokenRequest, model: LoadedModel) -> None:
+    def _open_ticket(self, run: Run, ticket_id: TicketId, request: TokenRequest, model: LoadedModel) -> None:
         """Of the whole worst case: schedulers promise memory without knowing what is there."""
         worst_case_bytes = request.worst_case_blocks * model.block_bytes
         ticket = LiveTicket(id=ticket_id, reserved_bytes=worst_case_bytes, prompt_tokens=len(request.prompt))
         self.occupancy.open(ticket)
+        run.resources.callback(self.occupancy.close, ticket_id)
 
     def _deliver(self, updates: list[Update], step: StepTimes) -> None:
+        """Whatever fails here, every stream that it concerns ends."""
         for update in updates:
-            self._tell(update, step)
+            self._take(update, self._runs[update.job], step)
         self._beat()
         if self._check_every_step or not self._runs:
+            self._check_books()
+
+    def _check_books(self) -> None:
+        """Where they are wrong, nothing under way can be trusted."""
+        try:
             self.check()
+        except Exception:
+            log.exception("books_wrong")
+            for job, run in self._runs.items():
+                self._fail(job, run)
 
     def _beat(self) -> None:
         """A step has finished, whatever it gave: a chunk of a long prompt counts like a token."""
@@ -260,35 +259,32 @@ class Engine:
             self._is_stalled = is_stalled
             self.on_stall(is_stalled)
 
-    def _tell(self, update: Update, step: StepTimes) -> None:
-        run = self._runs[update.job]
-        if update.is_first_chunk:
-            self._start_prefill(run, step)
-        if update.token is not None:
-            if not run.stream.timeline.has_token:
-                _keep(run, update.job.sequence)  # others may be waiting with the same beginning
-            run.stream.push(update.token, step)
+    def _take(self, update: Update, run: Run, step: StepTimes) -> None:
+        try:
+            if update.is_first_chunk and run.ticket_id is not None:
+                self.occupancy.start_prefill(run.ticket_id)
+            run.tell(update, step)
+        except Exception:
+            log.exception("delivery_failed", request_id=update.job.sequence.request.id)
+            self._fail(update.job, run)
         if update.outcome is not None:
-            if isinstance(update.outcome, _SOUND):
-                _keep(run, update.job.sequence)
-            run.stream.timeline.end(step)
-            del self._runs[update.job]
-            self.ended[_name(update.outcome)] += 1
+            self._close(update.job, run, update.outcome)
+
+    def _close(self, job: Job, run: Run, outcome: Outcome) -> None:
+        """The step loop has let go of it: what it holds goes back."""
+        del self._runs[job]
+        try:
             run.resources.close()
-            if run.ticket_id is not None:
-                self.occupancy.close(run.ticket_id)
-            run.stream.end(update.outcome)
+        except Exception:
+            log.exception("close_failed", request_id=job.sequence.request.id)
+            self._fail(job, run)
+        self.ended[_name(run.end(outcome))] += 1
 
-    def _start_prefill(self, run: _Run, step: StepTimes) -> None:
-        run.stream.timeline.start_prefill(step)
-        if run.ticket_id is not None:
-            self.occupancy.start_prefill(run.ticket_id)
-
-
-def _keep(run: _Run, sequence: Sequence) -> None:
-    """Whole pages that are computed may serve others from now on: nothing is written to them again."""
-    if run.prefix is not None:
-        run.prefix.add(sequence.stored, sequence.table, run.reservation)
+    def _fail(self, job: Job, run: Run) -> None:
+        """Its stream ends as one of a step that failed; what it holds is held until the step loop lets go of it."""
+        failure = InternalError("the engine failed; ask again", reason="STEP_FAILED")
+        self._loop.end(job, failure)
+        run.end(failure)
 
 
 def _name(outcome: Outcome) -> str:

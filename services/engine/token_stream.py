@@ -39,8 +39,13 @@ class TokenStream:
         self._is_over = False
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How it ends, read or not; None as long as it goes on."""
+        return self._outcome
+
+    @property
     def has_ended(self) -> bool:
-        """Whether the outcome is known, read or not."""
+        """Whether the outcome is known."""
         return self._outcome is not None
 
     @property
