@@ -27,9 +27,10 @@ RETRY_PAUSE_S: Final = 0.05
 _CONNECT_TRY_S: Final = 0.5
 _UNREACHED: Final = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED})
 _NEVER_PROPOSED: Final = ("no leader", "failed to connect", "connection refused")
-_OPTIONS: Final = [
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
+_OPTIONS: Final = [  # silence is given up within 8 s: a lease of 10 s is still renewed; etcd bears a ping per 5 s
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),  # of pings that measure, too: none is sent while one is unanswered
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -19,6 +19,7 @@ from services.common.registry.etcd import EtcdStore
 from services.common.registry.etcd_wire import Access, EtcdWire
 from services.common.registry.memory import MemoryStore
 from services.common.registry.store import Store
+from tests.unit.registry.stores import Stores
 
 # Should the test run be killed, no server outlives it.
 DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
@@ -117,6 +118,13 @@ def store(request: pytest.FixtureRequest) -> Store:
     return found
 
 
+@pytest.fixture
+async def stores() -> AsyncIterator[Stores]:
+    opened = Stores()
+    yield opened
+    await opened.close()
+
+
 class Relay:
     """A TCP relay in front of a server that loses what passes through it.
 
@@ -132,6 +140,7 @@ class Relay:
     def __init__(self, target: str) -> None:
         self._target = target
         self._open: set[asyncio.StreamWriter] = set()
+        self._silent: set[asyncio.StreamWriter] = set()
         self.endpoint = ""
         self.drop_requests = False
         self.drop_answers = False
@@ -141,6 +150,10 @@ class Relay:
         """Breaks all connections."""
         for writer in self._open:
             writer.transport.abort()
+
+    def swallow(self) -> None:
+        """From now on nothing passes on the connections that stand, and nobody is told; new ones are as they were."""
+        self._silent |= self._open
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuse:
@@ -154,11 +167,12 @@ class Relay:
                 group.create_task(self._pump(reader, up_writer, "drop_requests"))
                 group.create_task(self._pump(up_reader, writer, "drop_answers"))
         self._open -= {writer, up_writer}
+        self._silent -= {writer, up_writer}
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drop: str) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
-                if not getattr(self, drop):
+                if not getattr(self, drop) and writer not in self._silent:
                     writer.write(data)
                     await writer.drain()
         writer.close()

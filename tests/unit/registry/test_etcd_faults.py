@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from services.common.background import background
 from services.common.errors import Overloaded, Unavailable
-from services.common.registry.etcd import EtcdStore
-from services.common.registry.etcd_wire import Access, EtcdWire
-from services.common.registry.store import Ambiguous, Change, Changes, Put, Snapshot, Store, Unchanged
+from services.common.registry.store import Ambiguous, Put, Unchanged
+from tests.unit.registry.follower import Follower
+from tests.unit.registry.stores import Stores
 
 if TYPE_CHECKING:
     from tests.unit.registry.conftest import EtcdServer, Relay
 
     OpenRelay = Callable[[str], contextlib.AbstractAsyncContextManager[Relay]]
-
-
-class Stores:
-    """Opens stores and closes them with the test."""
-
-    def __init__(self) -> None:
-        self._wires: list[EtcdWire] = []
-
-    def open(self, *endpoints: str, timeout_s: float = 5.0, try_timeout_s: float = 1.5) -> EtcdStore:
-        """A store whose current endpoint is the first of `endpoints`."""
-        wire = EtcdWire(Access(endpoints=endpoints), timeout_s=timeout_s, try_timeout_s=try_timeout_s)
-        wire._index = 0
-        self._wires.append(wire)
-        return EtcdStore(wire, "faults/")
-
-    async def close(self) -> None:
-        for wire in self._wires:
-            await wire.close()
-
-
-@pytest.fixture
-async def stores() -> AsyncIterator[Stores]:
-    opened = Stores()
-    yield opened
-    await opened.close()
-
-
-class Follower:
-    """All that one watch told, and the moment when a certain value came."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-        self.snapshots: list[Snapshot] = []
-        self.synced = asyncio.Event()
-        self.changed = asyncio.Event()
-        self.ended = asyncio.Event()
-
-    async def follow(self, store: Store) -> None:
-        async with contextlib.aclosing(store.watch("w/")) as messages:
-            async for message in messages:
-                if isinstance(message, Changes):
-                    self.changes += message.changes
-                    self.changed.set()
-                else:
-                    self.snapshots.append(message)
-                    self.synced.set()
-                if any(change.key == "w/end" for change in self.changes):
-                    self.ended.set()
 
 
 async def insist(write: Callable[[], Awaitable[object]]) -> None:
@@ -242,47 +193,6 @@ async def test_a_doubted_commit_that_was_overwritten_is_ambiguous(
                 await store.commit([Unchanged("w/end", 0)], [Put("w/end", b"ours")])
 
 
-async def test_r_c6_a_watch_cut_off_resumes_where_it_stopped(
-    own_etcd: EtcdServer, stores: Stores, relay: OpenRelay
-) -> None:
-    """Changes made during a cut come after it, from the history, each once: no second snapshot.
-
-    Fault injection: turns red when `etcd_watch` does not move on with its last event, or asks for no start_revision.
-    """
-    direct, follower = stores.open(own_etcd.endpoint), Follower()
-    async with relay(own_etcd.endpoint) as cable, background(follower.follow(stores.open(cable.endpoint))):
-        await follower.synced.wait()
-        await direct.put("w/00", b"x")
-        await follower.changed.wait()
-        with cut(cable):
-            for number in range(1, 20):
-                await direct.put(f"w/{number:02d}", b"x")
-            await direct.put("w/end", b"x")
-        await follower.ended.wait()
-        assert [*(f"w/{number:02d}" for number in range(20)), "w/end"] == [c.key for c in follower.changes]
-        assert 1 == len(follower.snapshots)
-
-
-async def test_a_watch_behind_compaction_begins_anew(
-    own_etcd: EtcdServer, stores: Stores, relay: OpenRelay
-) -> None:
-    """Where the history since the cut is gone, a fresh snapshot replaces it."""
-    direct, follower = stores.open(own_etcd.endpoint), Follower()
-    async with relay(own_etcd.endpoint) as cable, background(follower.follow(stores.open(cable.endpoint))):
-        await follower.synced.wait()
-        with cut(cable):
-            for number in range(20):
-                await direct.put("w/a", b"%d" % number)
-            revision = (await direct.list("")).revision
-            await asyncio.to_thread(own_etcd.control, "compact", str(revision))
-            follower.synced.clear()
-        await follower.synced.wait()
-        assert [("w/a", b"19")] == [entry[:2] for entry in follower.snapshots[-1].entries]
-        await direct.put("w/end", b"x")
-        await follower.ended.wait()
-        assert ["w/end"] == [change.key for change in follower.changes]
-
-
 async def test_a_full_etcd_refuses_writes_and_serves_reads(
     make_etcd: Callable[..., EtcdServer], stores: Stores
 ) -> None:
@@ -300,12 +210,3 @@ async def test_a_full_etcd_refuses_writes_and_serves_reads(
         await fill()
     assert "REGISTRY_FULL" == refused.value.reason
     assert await store.get("small") is not None
-
-
-@contextlib.contextmanager
-def cut(cable: Relay) -> Iterator[None]:
-    """No connection stands or is made while the scope lasts."""
-    cable.refuse = True
-    cable.cut()
-    yield
-    cable.refuse = False
