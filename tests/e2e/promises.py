@@ -135,6 +135,8 @@ PROMISES = {
         *("test_engine_making_way", "test_what_an_operator_says_is_on_record", "test_loader_verify_only"),
         *("test_drain_then_load", "test_engine_drain_over", "test_an_answer_whose_weights_were_replaced"),
     ],
+    "5.2 invariants of swaps, on real processes": ["test_swaps_hold_on_real_processes"],
+    "5 a token that cannot be told ends its stream": ["test_engine_delivery"],
     "5.4 publishes end in order": [
         "test_publishes_one_after_another_are_applied_in_order",
         "test_two_hundred_publishes_under_load",
@@ -219,5 +221,5 @@ def _figures(cases: list[ET.Element]) -> list[str]:
         line
         for text in texts
         for line in text.splitlines()
-        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules)", line)
+        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
     ]
