@@ -56,6 +56,10 @@ class Seen(NamedTuple):
     def artifact_id(self) -> ArtifactId | None:
         return self.named.artifact_id if self.named else None
 
+    def is_behind(self, revision: Revision) -> bool:
+        """Whether that revision, which was to be the next, was given to somebody else in the middle of reading."""
+        return self.named is not None and self.named.revision >= revision
+
     @property
     def served(self) -> Served | None:
         """None, too, where the value is no such record."""

@@ -83,6 +83,8 @@ class Publications:
             intents=(await self._store.list(keys.intents(order.model))).entries,
         )
         revision = next_revision(order, seen, self._known(order.model))
+        if seen.is_behind(revision):
+            return None
         artifact = await self._ready(order.model, order.artifact_id) if order.artifact_id else None
         due = plan(
             order,

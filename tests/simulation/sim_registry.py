@@ -69,6 +69,7 @@ class SimRegistry:
         await self.commit((), (Delete(key),))
 
     async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        assert len({each.key for each in writes}) == len(writes), "each key at most once"
         await self._call()
         cut, self.cut = self.cut, ""
         if cut == "before":
@@ -88,7 +89,6 @@ class SimRegistry:
 
     def write(self, writes: Sequence[Put | Delete]) -> None:
         """Applies a transaction."""
-        assert len({each.key for each in writes}) == len(writes), "each key at most once"
         self._log.append(())
         self._log[-1] = tuple(self._write(each) for each in writes)
         self.on_commit(self._log[-1])

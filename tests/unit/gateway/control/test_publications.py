@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -23,7 +23,7 @@ from services.common.registry.records import (
     Serving,
     Target,
 )
-from services.common.registry.store import Delete, Put, Unchanged
+from services.common.registry.store import Delete, Entry, Put, Unchanged
 from services.gateway.control import Control
 from tests.unit.gateway.control.builders import (
     MODEL,
@@ -150,6 +150,31 @@ class MovingStore(MemoryStore):
         if moves:
             await super().commit((), moves)
         return await super().commit(conditions, writes)
+
+
+class OvertakenStore(MemoryStore):
+    """Somebody does something right after the next look at a model's last revision."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, key: str) -> Entry | None:
+        entry = await super().get(key)
+        if key.startswith(keys.REVISIONS) and (meanwhile := self.meanwhile):
+            self.meanwhile = None
+            await meanwhile()
+        return entry
+
+
+async def test_a_publish_that_comes_between_two_looks_is_gone_before(loader: Loader) -> None:
+    """Who has read the last revision before it and the target after it tries again: its own is the next one.
+
+    Fault injection: turns red (the intent would be written twice) when `Seen.is_behind` says no.
+    """
+    store, made = OvertakenStore(), manifest("a")
+    control = Control.on(store, loader.verify)
+    await registered(control, made)
+    store.meanwhile = lambda: control.publications.publish(order(made.id))
+    assert 2 == await control.publications.publish(order(made.id))
 
 
 async def test_a_publish_that_is_served_in_the_same_moment_is_withdrawn_all_the_same(loader: Loader) -> None:
