@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
-from services.cli.control_client import Order
+from services.cli.control_client import Means, Order
 from tests.e2e.fleet import Member
 from tests.e2e.streams import MODEL
 from tests.e2e.swap_world import SwapWorld
@@ -13,6 +13,7 @@ from tests.simulation.moves import Picks
 
 SETTLE_S: Final = 60.0
 TOO_MANY: Final = 3  # engines, of two, that must be ready
+NO_MEMORY: Final = 1e-6  # of what there is
 ORDER: Final = Order(MODEL, "stable", "", who="ada", why="explore")
 
 
@@ -29,7 +30,7 @@ def _gateway(world: SwapWorld, picks: Picks) -> Member:
 
 async def _publish(world: SwapWorld, picks: Picks) -> None:
     gateway, artifact_id = _gateway(world, picks), picks.of(world.artifacts.sound)
-    order = ORDER._replace(artifact_id=artifact_id, min_ready=picks.of((None, None, 1, 2)))
+    order = ORDER._replace(artifact_id=artifact_id, means=Means(min_ready=picks.of((None, None, 1, 2))))
     world.order(gateway, lambda control: control.publish(order))
 
 
@@ -40,7 +41,15 @@ async def _publish_spoilt(world: SwapWorld, picks: Picks) -> None:
 
 async def _ask_too_much(world: SwapWorld, picks: Picks) -> None:
     gateway, artifact_id = _gateway(world, picks), picks.of(world.artifacts.sound)
-    order = ORDER._replace(artifact_id=artifact_id, min_ready=TOO_MANY, timeout_ms=500)
+    means = Means(min_ready=TOO_MANY, timeout_ms=500)
+    order = ORDER._replace(artifact_id=artifact_id, means=means)
+    world.order(gateway, lambda control: control.publish(order))
+
+
+async def _publish_beyond_guard(world: SwapWorld, picks: Picks) -> None:
+    """It fails on engines that have to load it."""
+    gateway, artifact_id = _gateway(world, picks), picks.of(world.artifacts.sound)
+    order = ORDER._replace(artifact_id=artifact_id, means=Means(memory_guard_ratio=NO_MEMORY))
     world.order(gateway, lambda control: control.publish(order))
 
 
@@ -93,6 +102,7 @@ async def _settle(world: SwapWorld, picks: Picks) -> None:
 KINDS: Final[Mapping[str, Kind]] = {
     "publish": Kind(5, _publish),
     "publish spoilt": Kind(1, _publish_spoilt),
+    "publish beyond guard": Kind(1, _publish_beyond_guard),
     "ask too much": Kind(1, _ask_too_much),
     "roll back": Kind(2, _roll_back),
     "abort": Kind(1, _abort),
