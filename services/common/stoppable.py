@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,7 +20,8 @@ async def run_stoppable(work: Callable[[threading.Event], R], undo: Callable[[R]
         undo: Gives back what the work returned, if by then nobody wants it.
     """
     stop = threading.Event()
-    running = asyncio.get_running_loop().run_in_executor(None, work, stop)
+    context = contextvars.copy_context()  # what logs and spans know of the caller
+    running = asyncio.get_running_loop().run_in_executor(None, context.run, work, stop)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

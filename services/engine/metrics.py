@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from services.common.metrics import STEP_TOKENS, LiveMetrics, Readings, short
 from services.engine.engine import Engine
 from services.engine.generations import Generations
+from services.engine.progress import Progress
 
 
 def export(registry: CollectorRegistry, engine: Engine, generations: Generations, build: str) -> None:
@@ -90,6 +91,27 @@ def _export_steps(live: LiveMetrics, engine: Engine) -> None:
     live.counter("prefix_cache_hits_total", "Those of them that were there.", lambda: prefixes.found_tokens)
     live.histogram(
         "iteration_tokens", "Tokens computed together in one step.", STEP_TOKENS, lambda: tally.sizes
+    )
+
+
+def export_progress(registry: CollectorRegistry, progress: Progress) -> None:
+    """Makes what has been applied, and the last swap, part of `registry`."""
+    live = LiveMetrics(registry)
+    live.gauges(
+        "engine_applied_revision",
+        "The latest revision that gateways use and that is ACTIVE here; 0 where none is.",
+        ("model", "cohort"),
+        lambda: {(each.model, each.cohort): each.applied_sequence_id for each in progress.records},
+    )
+    live.gauges(
+        "engine_last_swap_seconds",
+        "From when this engine heard of a publish to when it was applied, of the last that brought another artifact.",
+        ("model", "cohort"),
+        lambda: {
+            (each.model, each.cohort): each.last_swap_duration_ms / 1000
+            for each in progress.records
+            if each.last_swap_duration_ms is not None
+        },
     )
 
 

@@ -58,7 +58,7 @@ from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
-from services.engine.metrics import export
+from services.engine.metrics import export, export_progress
 from services.engine.nearby_weights import NearbyWeights
 from services.engine.progress import Moment, Progress
 from services.engine.qualifier import Qualifier
@@ -149,6 +149,7 @@ class _Room:
             self._config.role, self._build, server.readiness, server.in_flight, self._contact
         )
         export(registry, self._engine, self._generations, self._build)
+        export_progress(registry, self._progress)
         checks = {"checkpoint": lambda: self._check_checkpoint(server.readiness.missing)}
         async with Probes(self._config.http_listen, server.readiness, registry, checks) as http:
             await self._serve(server, http.bound, store, stop, started)

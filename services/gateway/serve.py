@@ -67,6 +67,7 @@ class Facts(NamedTuple):
     loaders: View[LoaderRecord]
     engines: View[EngineRecord]
     leader: View[LeaderRecord]
+    status: StatusViews
 
 
 async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Started) -> None:
@@ -76,17 +77,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         contact = RegistryContact()
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
         facts = await scope.enter_async_context(_followed(store, contact))
-        views = await scope.enter_async_context(
-            StatusViews(
-                store,
-                contact,
-                targets=facts.targets,
-                serving=facts.serving,
-                loaders=facts.loaders,
-                engines=facts.engines,
-            )
-        )
-        checks = {"checkpoint": lambda: _checkpoint_check(views, server, contact)}
+        checks = {"checkpoint": lambda: _checkpoint_check(facts.status, server, contact)}
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry, checks))
         channels = await scope.enter_async_context(ChannelPool(config.credentials))
         loaders = Loaders(facts.loaders)
@@ -97,7 +88,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
         verifier = LoaderVerifier(channels, loaders)
-        _add_control(config, server, store, facts, views=views, verifier=verifier, files=files)
+        _add_control(config, server, store, facts, verifier=verifier, files=files)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
         record = GatewayRecord(**dataclasses.asdict(Identity.of(config, bound, http.bound)))
@@ -118,8 +109,11 @@ async def _followed(store: Store, contact: RegistryContact) -> AsyncIterator[Fac
         View(store, keys.LOADERS, LoaderRecord) as loaders,
         View(store, keys.ENGINES, EngineRecord) as engines,
         View(store, keys.LEADER, LeaderRecord) as leader,
+        StatusViews(
+            store, contact, targets=targets, serving=serving, loaders=loaders, engines=engines
+        ) as status,
     ):
-        yield Facts(targets, serving, loaders, engines, leader)
+        yield Facts(targets, serving, loaders, engines, leader, status)
 
 
 @asynccontextmanager
@@ -162,11 +156,11 @@ def _add_control(
     store: Store,
     facts: Facts,
     *,
-    views: StatusViews,
     verifier: LoaderVerifier,
     files: LoaderFiles,
 ) -> None:
     """ControlService on the server."""
+    views = facts.status
     control = Control.on(
         store,
         verifier.verify,

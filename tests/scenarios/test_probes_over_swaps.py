@@ -19,7 +19,7 @@ from tests.scenarios.cluster import Cluster
 from tests.scenarios.publishing import APPLIED, FAILED, operator
 from tests.scenarios.test_swap_faults import always_ready
 from tests.scenarios.test_swapping import TICKETS, ask
-from tests.scrape import get
+from tests.scrape import get, scrape
 
 AT_ONCE: Final = {"ticket_ttl_s": 0.05}
 CHECK: Final = "/healthz?check=checkpoint"
@@ -90,6 +90,9 @@ async def test_r_b7_s_e5_a_slow_candidate_that_fails_disturbs_no_probe(
         )
         assert APPLIED == (await who.end(await who.publish(second))).state
     await look("ok", revision + 1)
+    metrics = await scrape((await places(system))["engine"])
+    assert revision + 1 == metrics.value("halogen_engine_applied_revision", model="m", cohort="stable")
+    assert 0 < metrics.value("halogen_engine_last_swap_seconds", model="m", cohort="stable")
 
 
 async def test_r_e1_ready_through_twenty_swaps_of_which_ten_fail(
