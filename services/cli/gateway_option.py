@@ -23,10 +23,51 @@ TokenFileOption = Annotated[
     ),
 ]
 
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca-file",
+        envvar="HALOGEN_TLS_CA_FILE",
+        help="CA certificates (PEM) of the gateway; it is called by TLS.",
+    ),
+]
+CertFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert-file",
+        envvar="HALOGEN_TLS_CERT_FILE",
+        help="Our certificate (PEM), for a gateway that asks for one.",
+    ),
+]
+KeyFileOption = Annotated[
+    Path | None, typer.Option("--tls-key-file", envvar="HALOGEN_TLS_KEY_FILE", help="Its key (PEM).")
+]
+ServerNameOption = Annotated[
+    str,
+    typer.Option(
+        "--tls-server-name",
+        envvar="HALOGEN_TLS_SERVER_NAME",
+        help="The name in the gateway's certificate; the host in its address when left out.",
+    ),
+]
 
-def _credentials(*, token_file: TokenFileOption = None) -> Credentials:
+
+def _credentials(
+    *,
+    token_file: TokenFileOption = None,
+    tls_ca_file: CaFileOption = None,
+    tls_cert_file: CertFileOption = None,
+    tls_key_file: KeyFileOption = None,
+    tls_server_name: ServerNameOption = "",
+) -> Credentials:
     try:
-        return Credentials.of(token_file=token_file)
+        return Credentials.of(
+            token_file=token_file,
+            ca_file=tls_ca_file,
+            cert_file=tls_cert_file,
+            key_file=tls_key_file,
+            server_name=tls_server_name,
+        )
     except ValueError as fault:
         raise CommandError(str(fault)) from None
 

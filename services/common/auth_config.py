@@ -9,10 +9,12 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
 from services.common.auth.access import Access
+from services.common.auth.tls import KeyPair, ServerTls, read_certificates
 from services.common.auth.tokens import Tokens
 from services.common.reread_file import RereadFile
 from services.common.rpc.address import Address
 from services.common.rpc.credentials import Credentials, read_token
+from services.common.rpc.door import Door
 
 
 class AuthConfig(BaseSettings):
@@ -20,8 +22,8 @@ class AuthConfig(BaseSettings):
 
     auth: Literal["auto", "off"] = Field(
         "auto",
-        description="auto asks callers for a credential where callers_file is given, and must where the process listens "
-        "beyond loopback; off lets everybody do everything",
+        description="auto asks callers for a credential where callers_file or tls_client_ca_file is given, and one must be "
+        "where the process listens beyond loopback; off lets everybody do everything",
     )
     callers_file: Path | None = Field(
         None,
@@ -32,6 +34,24 @@ class AuthConfig(BaseSettings):
         None,
         description="file with this process's own token, of role system, shown to the processes that it calls; read "
         "again when it changes",
+    )
+
+    tls_cert_file: Path | None = Field(
+        None,
+        description="this process's certificate (PEM): turns TLS on for its callers, and is shown to the processes that "
+        "it calls",
+    )
+    tls_key_file: Path | None = Field(None, description="the certificate's key (PEM)")
+    tls_client_ca_file: Path | None = Field(
+        None,
+        description="CA certificates (PEM): every caller must show a certificate of theirs, whose alternative name "
+        "URI:halogen:ROLE/NAME says who it is unless a token does",
+    )
+    tls_ca_file: Path | None = Field(
+        None, description="CA certificates (PEM) of the processes that this one calls; they are called by TLS"
+    )
+    tls_server_name: str = Field(
+        "", description="the name in the certificates of those; the host in their address when empty"
     )
 
     @field_validator("callers_file")
@@ -48,22 +68,50 @@ class AuthConfig(BaseSettings):
             read_token(value)
         return value
 
-    def check_listen(self, listen: Address) -> None:
-        """Raises ValueError where more than this host could call, unasked who they are."""
-        if self.auth == "auto" and self.callers_file is None and not listen.is_loopback:
+    def check_door(self, listen: Address) -> None:
+        """Raises ValueError for files of TLS that are none, and where others than this host could call unasked."""
+        _ = self.door, self.credentials
+        named = self.callers_file or self.tls_client_ca_file
+        if self.auth == "auto" and not named and not listen.is_loopback:
             raise ValueError(
                 f"listen {listen} is beyond loopback, and nothing says who may call: give --callers-file (lines are "
-                "made by halogen token), or --auth off, where the network lets nobody else in"
+                "made by halogen token) or --tls-client-ca-file, or --auth off where the network lets nobody else in"
             )
 
     @property
-    def access(self) -> Access | None:
-        """Who may call what; None where callers are not asked."""
-        if self.auth == "off" or self.callers_file is None:
-            return None
-        return Access(RereadFile(self.callers_file, Tokens.read))
+    def door(self) -> Door:
+        """How callers come in; raises ValueError where a file cannot be read."""
+        return Door(access=self._access, tls=self._server_tls)
 
     @property
     def credentials(self) -> Credentials:
-        """What this process shows."""
-        return Credentials.of(token_file=self.token_file)
+        """What this process shows; raises ValueError where a file cannot be read."""
+        own = (self.tls_cert_file, self.tls_key_file) if self.tls_ca_file else (None, None)
+        return Credentials.of(
+            token_file=self.token_file,
+            ca_file=self.tls_ca_file,
+            cert_file=own[0],
+            key_file=own[1],
+            server_name=self.tls_server_name,
+        )
+
+    @property
+    def _access(self) -> Access | None:
+        tokens = RereadFile(self.callers_file, Tokens.read) if self.callers_file else None
+        certificates = self.tls_client_ca_file is not None
+        if self.auth == "off" or (tokens is None and not certificates):
+            return None
+        return Access(tokens, certificates=certificates)
+
+    @property
+    def _server_tls(self) -> ServerTls | None:
+        own = KeyPair.read(self.tls_cert_file, self.tls_key_file)
+        if own is None and self.tls_client_ca_file:
+            raise ValueError("--tls-client-ca-file needs TLS: give --tls-cert-file and --tls-key-file")
+        if own is None:
+            return None
+        if self.tls_client_ca_file is None:
+            return ServerTls(own=own)
+        return ServerTls(
+            own=own, client_ca=read_certificates(self.tls_client_ca_file, "--tls-client-ca-file")
+        )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, Unpack
 
@@ -57,13 +58,17 @@ class Client:
     Args:
         gateway: host:port of the gateway; or that with the credentials that are shown to it.
         token: A bearer token that is shown to it, where it asks for one.
+        ca_file: Certificates of the authority that vouches for it (PEM); turns TLS on.
         max_tries: How often a completion may be asked for before its first chunk, when the server says that
             and when to come back. 1 never tries again.
     """
 
-    def __init__(self, gateway: Peer, *, token: str = "", max_tries: int = MAX_TRIES) -> None:
+    def __init__(
+        self, gateway: Peer, *, token: str = "", ca_file: Path | None = None, max_tries: int = MAX_TRIES
+    ) -> None:
         address, credentials = Endpoint.of(gateway)
-        self._gateway = Endpoint(address, Credentials.of(token=token) if token else credentials)
+        said = Credentials.of(token=token, ca_file=ca_file) if token or ca_file else credentials
+        self._gateway = Endpoint(address, said)
         self._max_tries = max_tries
         self._open_stub: InferenceServiceAsyncStub | None = None
 

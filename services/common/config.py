@@ -110,8 +110,8 @@ class ProcessConfig(AuthConfig):
         return value
 
     @model_validator(mode="after")
-    def _check_auth(self) -> Self:
-        self.check_listen(self.listen)
+    def _check_door(self) -> Self:
+        self.check_door(self.listen)
         return self
 
     @property

@@ -144,7 +144,7 @@ class _Room:
         )
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
-        server = RpcServer([SERVICE], self._config.slow_reader_s, self._config.access)
+        server = RpcServer([SERVICE], self._config.slow_reader_s, self._config.door)
         registry = fresh_registry(
             self._config.role, self._build, server.readiness, server.in_flight, self._contact
         )

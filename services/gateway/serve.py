@@ -73,7 +73,7 @@ class Facts(NamedTuple):
 async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, then finishes what runs."""
     async with AsyncExitStack() as scope:
-        server = RpcServer(SERVICES, config.slow_reader_s, config.access)
+        server = RpcServer(SERVICES, config.slow_reader_s, config.door)
         contact = RegistryContact()
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
         facts = await scope.enter_async_context(_followed(store, contact))

@@ -52,7 +52,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     folder = folder_name(config.store_place)
     places = choose_places(config.only_place, config.weights_dir, config.cache_dir, folder)
     sweep_abandoned(places)
-    server = RpcServer([SERVICE], config.slow_reader_s, config.access)
+    server = RpcServer([SERVICE], config.slow_reader_s, config.door)
     contact = RegistryContact()
     registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
     metrics = LoaderMetrics(registry)

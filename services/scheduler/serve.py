@@ -44,7 +44,7 @@ Views = Iterable[View[Any]]
 async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for; resigns first, so that another leads while this one finishes."""
     async with contextlib.AsyncExitStack() as scope:
-        server = RpcServer(SERVICES, config.slow_reader_s, config.access)
+        server = RpcServer(SERVICES, config.slow_reader_s, config.door)
         contact = RegistryContact()
         registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))

@@ -69,15 +69,13 @@ def looking_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reread_file, "LOOK_S", 0.0)
 
 
-async def test_each_role_does_its_work_and_no_other(
-    start: Start, driver: str, tmp_path: Path, tiny: Path
-) -> None:
+async def test_each_role_does_its_work_and_no_other(start: Start, tmp_path: Path, tiny: Path) -> None:
     """Publish, ask, administer, with tokens on all hops between the processes, too; every other way is refused.
 
     Fault injection: turns red when a `serve` gives its server no access, or its channels no credentials.
     """
     handed = hand_out(tmp_path)
-    system: Cluster = await start(driver, **{role: handed.settings() for role in ROLES})
+    system: Cluster = await start("in_process", **{role: handed.settings() for role in ROLES})
     guarded = Guarded(system, handed)
     await guarded.publish(tiny)
     assert 4 == len(await guarded.ask(Role.INFER))

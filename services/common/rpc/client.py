@@ -7,6 +7,7 @@ from typing import Self
 
 import grpc
 
+from services.common.auth.tls import CallerTls
 from services.common.rpc.attributed_channel import AttributedChannel
 from services.common.rpc.credentials import NO_CREDENTIALS, Credentials
 from services.common.rpc.endpoint import Endpoint, Peer
@@ -20,7 +21,19 @@ def connect(peer: Peer) -> grpc.aio.Channel:
     when that one is gone.
     """
     address, credentials = Endpoint.of(peer)
-    return AttributedChannel(grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS), credentials.token)
+    channel = (
+        _secure_channel(address, credentials.tls)
+        if credentials.tls
+        else grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    )
+    return AttributedChannel(channel, credentials.token)
+
+
+def _secure_channel(address: str, tls: CallerTls) -> grpc.aio.Channel:
+    own = (tls.own.key, tls.own.certificates) if tls.own else (None, None)
+    named = [("grpc.ssl_target_name_override", tls.server_name)] if tls.server_name else []
+    credentials = grpc.ssl_channel_credentials(tls.ca, *own)
+    return grpc.aio.secure_channel(address, credentials, options=[*CLIENT_OPTIONS, *named])
 
 
 class ChannelPool:

@@ -35,5 +35,14 @@ class Entrance:
         if self._access is None or is_open(method):
             yield
             return
-        with calling(self._access.admit(method, token_in(call.invocation_metadata() or ()))):
+        principal = self._access.admit(
+            method, token_in(call.invocation_metadata() or ()), lambda: _uris(call)
+        )
+        with calling(principal):
             yield
+
+
+def _uris(call: grpc.aio.ServicerContext[Any, Any]) -> Iterator[str]:
+    """Those among the alternative names of the certificate that the caller showed; none where it showed none."""
+    for uri in call.auth_context().get("peer_uri", ()):
+        yield uri.decode(errors="replace")

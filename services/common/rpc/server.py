@@ -12,10 +12,10 @@ import structlog
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from services.common.auth.access import Access
 from services.common.errors import Unavailable
 from services.common.readiness import Readiness
 from services.common.rpc.address import Address
+from services.common.rpc.door import OPEN, Door
 from services.common.rpc.entrance import Entrance
 from services.common.rpc.health import HealthServicer
 from services.common.rpc.in_flight import SLOW_READER_S, InFlight, stopping
@@ -33,7 +33,7 @@ class RpcServer:
     Args:
         service_names: Full names of the services it will carry, for health and reflection.
         slow_reader_s: How long the reader of a stream may take nothing.
-        access: Who may call what; None lets everybody do everything.
+        door: How callers come in.
 
     Attributes:
         readiness: What health clients are told; set it.
@@ -44,13 +44,14 @@ class RpcServer:
         self,
         service_names: Iterable[str],
         slow_reader_s: float = SLOW_READER_S,
-        access: Access | None = None,
+        door: Door = OPEN,
     ) -> None:
         names = tuple(service_names)
+        self._tls = door.tls
         self.readiness = Readiness()
         self.in_flight = InFlight(slow_reader_s)
         self.grpc_server = grpc.aio.server(
-            interceptors=[StatusInterceptor(self.in_flight, Entrance(access))], options=SERVER_OPTIONS
+            interceptors=[StatusInterceptor(self.in_flight, Entrance(door.access))], options=SERVER_OPTIONS
         )
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(self.readiness, names), self.grpc_server)
         reflection.enable_server_reflection(
@@ -64,12 +65,21 @@ class RpcServer:
             Unavailable: The port is taken.
         """
         try:
-            port = self.grpc_server.add_insecure_port(str(listen))
+            port = self._bind(str(listen))
         except RuntimeError as failure:
             raise Unavailable(f"cannot listen on {listen}: give another port, or 0 for any") from failure
         await self.grpc_server.start()
         self.readiness.start()
         return Address(listen.host, port)
+
+    def _bind(self, listen: str) -> int:
+        if self._tls is None:
+            return self.grpc_server.add_insecure_port(listen)
+        own, client_ca = self._tls.own, self._tls.client_ca
+        credentials = grpc.ssl_server_credentials(
+            [(own.key, own.certificates)], client_ca, require_client_auth=client_ca is not None
+        )
+        return self.grpc_server.add_secure_port(listen, credentials)
 
     async def stop(self, drain_s: float, grace_s: float = 0.0) -> None:
         """Says that it is not ready, takes calls for the grace, refuses them, finishes what runs, and ends.

@@ -20,7 +20,7 @@ class Config(ProcessConfig):
 def test_beyond_loopback_nobody_starts_unasked(listen: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Status 2 and one line with both ways out.
 
-    Fault injection: turns red when `_check_auth` is left out.
+    Fault injection: turns red when `_check_door` is left out.
     """
     with pytest.raises(SystemExit) as refused:
         Config.load(["--listen", listen])
@@ -36,16 +36,16 @@ def test_credentials_or_a_word_of_the_operator_are_enough(tmp_path: Path) -> Non
     """With a file of callers, or told that the network keeps others out."""
     callers = str(hand_out(tmp_path).callers_file)
     everywhere = ["--listen", "0.0.0.0:1"]
-    assert Config.load([*everywhere, "--callers-file", callers]).access is not None
-    assert Config.load([*everywhere, "--auth", "off"]).access is None
+    assert Config.load([*everywhere, "--callers-file", callers]).door.access is not None
+    assert Config.load([*everywhere, "--auth", "off"]).door.access is None
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.9.9.9:0", "[::1]:0", "localhost:0"])
 def test_on_loopback_nobody_is_asked_unless_told(listen: str, tmp_path: Path) -> None:
     """One machine's system needs no tokens; with a file of callers it asks there, too."""
-    assert Config.load(["--listen", listen]).access is None
+    assert Config.load(["--listen", listen]).door.access is None
     asking = Config.load(["--listen", listen, "--callers-file", str(hand_out(tmp_path).callers_file)])
-    assert asking.access is not None
+    assert asking.door.access is not None
 
 
 def test_files_that_are_none_are_refused_at_birth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from services.common.reread_file import LOOK_S, RereadFile
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.credentials import Credentials, read_token
+from services.common.rpc.door import Door
 from services.common.rpc.endpoint import Endpoint
 from services.common.rpc.server import RpcServer
 from services.common.rpc.status import from_rpc_error
@@ -98,7 +99,7 @@ class System:
 async def system(tmp_path: Path) -> AsyncIterator[System]:
     handed, gateway = hand_out(tmp_path), Gateway()
     tokens = Tokens.read(handed.callers_file)
-    server = RpcServer(SERVICES, access=Access(lambda: tokens))
+    server = RpcServer(SERVICES, door=Door(access=Access(lambda: tokens)))
     add_InferenceServiceServicer_to_server(gateway, server.grpc_server)  # type: ignore[arg-type]
     add_ControlServiceServicer_to_server(gateway, server.grpc_server)  # type: ignore[arg-type]
     bound = await server.start(Address("127.0.0.1", 0))

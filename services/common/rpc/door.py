@@ -1,0 +1,25 @@
+"""How callers come into a server."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from services.common.auth.access import Access
+from services.common.auth.tls import ServerTls
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What is asked of them.
+
+    Attributes:
+        access: Who may call what; None lets everybody do everything.
+        tls: None takes calls in the clear.
+    """
+
+    access: Access | None = None
+    tls: ServerTls | None = None
+
+
+OPEN: Final = Door()
