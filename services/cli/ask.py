@@ -43,6 +43,7 @@ class Asking(NamedTuple):
     top_p: float | None = None
     seed: int | None = None
     stop: Sequence[str] = ()
+    cache_salt: str = ""
     timeout_s: float | None = None
 
     def options(self) -> Options:

@@ -36,6 +36,7 @@ from services.cli.convert_command import QuantPolicyOption
 from services.cli.gateway_option import gateway_option
 from services.cli.home import Home
 from services.cli.options import (
+    CacheSaltOption,
     CohortOption,
     HomeOption,
     JsonOption,
@@ -123,12 +124,13 @@ def generate(
     top_p: TopPOption = None,
     seed: SeedOption = None,
     stop: StopOption = None,
+    cache_salt: CacheSaltOption = "",
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Continue a text."""
     asking = ask.Asking(
-        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
+        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), cache_salt, timeout
     )
     text = sys.stdin.read() if prompt == "-" else prompt
     run_traced(ask.generate(gateway.endpoint, text, asking, as_json=as_json))
@@ -149,12 +151,13 @@ def chat(
     top_p: TopPOption = None,
     seed: SeedOption = None,
     stop: StopOption = None,
+    cache_salt: CacheSaltOption = "",
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a question, or talk."""
     asking = ask.Asking(
-        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), timeout
+        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), cache_salt, timeout
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:

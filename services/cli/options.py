@@ -37,6 +37,13 @@ TopKOption = Annotated[
 TopPOption = Annotated[float | None, typer.Option("--top-p", help="Keep this much probability.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Makes sampling repeatable.")]
 StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Ends the answer; may be given again.")]
+CacheSaltOption = Annotated[
+    str,
+    typer.Option(
+        "--cache-salt",
+        help="What is computed of the prompt is kept for, and taken from, requests of the same salt alone.",
+    ),
+]
 PublishedCohortOption = Annotated[str, typer.Option("--cohort", help="stable or canary.")]
 WhoOption = Annotated[str, typer.Option("--who", help="For the audit record; the user's name by default.")]
 WhyOption = Annotated[str, typer.Option("--why", help="For the audit record.")]

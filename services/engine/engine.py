@@ -27,6 +27,7 @@ from services.engine.block_pool import Reservation
 from services.engine.lender import Lender, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
 from services.engine.prefix_cache import Prefix, PrefixCache
+from services.engine.prefix_key import Sharers
 from services.engine.run import Run
 from services.engine.sequence import Phase, Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
@@ -206,7 +207,8 @@ class Engine:
         """What is there of its prompt, pinned; None for a request that is to share nothing."""
         if not self._caches_prefixes or request.cache_salt is None:
             return None
-        found = self.prefixes.find(model.origin, request.cache_salt, request.prompt)
+        sharers = Sharers(request.tenant, request.cache_salt)
+        found = self.prefixes.find(model.origin, sharers, request.prompt)
         return resources.enter_context(found)
 
     def _reserve(self, model: LoadedModel, request: TokenRequest, found_blocks: int) -> Reservation:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.engine.block_pool import Page, Reservation
-from services.engine.prefix_key import PAGE_TOKENS, Origin, chain, root
+from services.engine.prefix_key import PAGE_TOKENS, Origin, Sharers, chain, root
 
 _Int32s = npt.NDArray[np.int32]
 _SLICE: Final = 256  # pages
@@ -35,15 +35,15 @@ class PrefixCache:
         self.found_tokens = 0
         self._pages: dict[Origin, _Pages] = {}
 
-    def find(self, origin: Origin, salt: bytes, prompt: Ordered[int]) -> Prefix:
+    def find(self, origin: Origin, sharers: Sharers, prompt: Ordered[int]) -> Prefix:
         """The longest beginning of `prompt` that is there, but for its last token: that one is to be computed.
 
         Args:
             origin: What computes the request.
-            salt: Pages are shared only under the same.
+            sharers: Pages are shared only among these.
             prompt: Its tokens.
         """
-        prefix = Prefix(self._pages.setdefault(origin, {}), root(origin, salt))
+        prefix = Prefix(self._pages.setdefault(origin, {}), root(origin, sharers))
         prefix.find(prompt[:-1])
         self.asked_tokens += len(prompt)
         self.found_tokens += prefix.tokens

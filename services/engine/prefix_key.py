@@ -30,18 +30,26 @@ class Origin(NamedTuple):
     dtype: str
 
 
-def root(origin: Origin, salt: bytes) -> bytes:
+class Sharers(NamedTuple):
+    """Who may share pages: the requests of one tenant, as far as they give the same salt."""
+
+    tenant: str
+    salt: bytes
+
+
+def root(origin: Origin, sharers: Sharers) -> bytes:
     """The name that chains begin with.
 
     Args:
         origin: What computes.
-        salt: Those who may share pages give the same.
+        sharers: Who may share.
     """
     return _digest(
         (b"A", origin.artifact_id.encode()),
         (b"G", origin.graph_root.encode()),
         (b"D", origin.dtype.encode()),
-        (b"S", salt),
+        (b"C", sharers.tenant.encode()),
+        (b"S", sharers.salt),
     )
 
 

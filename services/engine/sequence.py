@@ -49,7 +49,8 @@ class TokenRequest:
 
     Attributes:
         deadline: time.monotonic() after which nobody wants the answer.
-        cache_salt: It shares pages of keys and values with requests of the same salt; with none when None.
+        cache_salt: It shares pages of keys and values with its tenant's requests of the same salt; with none when None.
+        tenant: Whose request it is; empty where callers are not asked who they are.
     """
 
     id: RequestId
@@ -57,6 +58,7 @@ class TokenRequest:
     sampling: Sampling
     deadline: float = math.inf
     cache_salt: bytes | None = None
+    tenant: str = ""
 
     @property
     def worst_case_blocks(self) -> int:

@@ -158,6 +158,7 @@ def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:
         max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
         stop_token_ids=tuple(sampling.stop_token_ids),
         cache_salt=request.cache_salt,
+        tenant=request.tenant,
     )
 
 

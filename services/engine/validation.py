@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence as Ordered
 from typing import Final, NoReturn, TypeVar
 
+from services.common.auth.principal import MAX_NAME_CHARS
 from services.common.errors import InvalidRequest
 from services.common.ids import RequestId
 from services.engine.sequence import Sampling, TokenRequest
@@ -32,6 +33,7 @@ class AskedRequest:
     max_tokens: int | None
     stop_token_ids: Ordered[int]
     cache_salt: bytes = b""
+    tenant: str = ""
 
 
 def validate(
@@ -55,6 +57,8 @@ def validate(
         _refuse("prompt_token_ids", "empty", "at least one id")
     if len(asked.cache_salt) > MAX_CACHE_SALT_BYTES:
         _refuse("cache_salt", f"{len(asked.cache_salt)} bytes", f"at most {MAX_CACHE_SALT_BYTES}")
+    if len(asked.tenant) > MAX_NAME_CHARS:
+        _refuse("tenant", f"{len(asked.tenant)} characters", f"at most {MAX_NAME_CHARS}")
     sampling = _sampling(asked, vocab_size)
     if len(asked.prompt) + sampling.max_tokens > max_context_tokens:
         raise InvalidRequest(
@@ -69,6 +73,7 @@ def validate(
         sampling=sampling,
         deadline=deadline,
         cache_salt=asked.cache_salt,
+        tenant=asked.tenant,
     )
 
 

@@ -183,6 +183,7 @@ class Completions:
             prompt_token_ids=prompt_token_ids,
             sampling=resolve(request.sampling, text.defaults, space, self._limits.default_max_tokens),
             cache_salt=request.cache_salt,
+            tenant=request.tenant,
         )
         return Leg(routed, tokens)
 

@@ -15,7 +15,7 @@ from services.gateway.artifacts import ArtifactOrder
 from services.gateway.control import Control
 from services.gateway.history import History
 from services.gateway.loader_client import Description
-from services.gateway.operator_words import checked_cohort
+from services.gateway.operator_words import attested, checked_cohort
 from services.gateway.publication_plan import PublishOrder
 from services.gateway.publish_messages import (
     entry_message,
@@ -70,7 +70,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             signatures=described.signatures,
             reverify=request.reverify,
             verify_only=request.verify_only,
-            who=request.who,
+            who=attested(request.who),
             why=request.why,
         )
         async with contextlib.aclosing(self._control.artifacts.register(order)) as steps:
@@ -91,7 +91,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             cohort=checked_cohort(request.cohort),
             artifact_id=ArtifactId(request.artifact_id),
             expected_revision=_expected(request),
-            who=request.who,
+            who=attested(request.who),
             why=request.why,
             strategy=strategy_of(request.strategy),
         )
@@ -111,7 +111,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             cohort=checked_cohort(request.cohort),
             to_revision=Revision(request.to_revision) if request.HasField("to_revision") else None,
             expected_revision=_expected(request),
-            who=request.who,
+            who=attested(request.who),
             why=request.why,
             strategy=strategy_of(request.strategy),
         )
@@ -142,7 +142,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
         order = PushOrder(
             model=ModelName(request.model),
             revision=Revision(request.revision) if request.revision else None,
-            who=request.who,
+            who=attested(request.who),
             why=request.why,
         )
         async with contextlib.aclosing(self._control.pushes.push(order)) as steps:
@@ -159,7 +159,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
             accuracy=request.accuracy if request.HasField("accuracy") else None,
             git_commit=request.git_commit,
             data_set=request.data_set,
-            who=request.who,
+            who=attested(request.who),
             why=request.why,
         )
         qualified = await self._control.qualifications.qualify(order)
@@ -191,6 +191,6 @@ def _naming_none(request: pb.UnpublishModelRequest | pb.AbortPublishRequest) -> 
         cohort=checked_cohort(request.cohort),
         artifact_id=None,
         expected_revision=_expected(request),
-        who=request.who,
+        who=attested(request.who),
         why=request.why,
     )

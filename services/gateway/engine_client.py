@@ -66,6 +66,7 @@ def _to_proto(request: TokenRequest, grant: Grant) -> pb.GenerateTokensRequest:
         prompt_token_ids=request.prompt_token_ids,
         sampling=sampling_to_proto(request.sampling),
         cache_salt=request.cache_salt,
+        tenant=request.tenant,
     )
 
 

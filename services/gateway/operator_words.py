@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.common.auth.principal import caller
 from services.common.errors import InvalidRequest
 from services.common.ids import MODEL_NAME_PATTERN, Cohort, ModelName
 from services.common.registry.publish_records import Strategy
@@ -28,6 +29,14 @@ def checked_cohort(name: str) -> Cohort:
         return Cohort(name or Cohort.STABLE)
     except ValueError:
         raise InvalidRequest(f"there is no cohort {name[:80]!r}: use stable or canary") from None
+
+
+def attested(who: str) -> str:
+    """What was said, and the name of the credential that it was said with: the one is a word, the other was checked."""
+    known = caller()
+    if known is None or not who.strip() or known.name == who:
+        return who
+    return f"{who} ({known.name})"
 
 
 def check_words(who: str, why: str) -> None:

@@ -23,13 +23,18 @@ class Grant(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """A completion as scheduler and engine know it: token ids of one artifact's vocabulary."""
+    """A completion as scheduler and engine know it: token ids of one artifact's vocabulary.
+
+    Attributes:
+        tenant: Whose it is; empty where callers are not asked.
+    """
 
     request_id: RequestId
     artifact_id: ArtifactId
     prompt_token_ids: list[int]
     sampling: Sampling
     cache_salt: bytes = b""
+    tenant: str = ""
 
 
 class EngineMessage(NamedTuple):

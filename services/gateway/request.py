@@ -81,7 +81,8 @@ class Request:
         model: Empty when the caller leaves the choice to us.
         cohort: None when the caller leaves the choice to us.
         stops: Strings that end the answer and are not part of it.
-        cache_salt: It shares what is computed of its prompt with requests of the same salt.
+        cache_salt: It shares what is computed of its prompt with its tenant's requests of the same salt.
+        tenant: Whose it is: the name of the caller's credential; empty where callers are not asked.
 
     Raises:
         InvalidRequest: The id, a stop string or the salt is out of bounds.
@@ -94,6 +95,7 @@ class Request:
     sampling: SamplingAsked
     stops: tuple[str, ...] = ()
     cache_salt: bytes = b""
+    tenant: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < len(self.request_id) <= MAX_REQUEST_ID_CHARS:

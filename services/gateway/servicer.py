@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from halogen.v1 import inference_pb2 as pb
 from halogen.v1 import inference_pb2_grpc, types_pb2
+from services.common.auth.principal import caller
 from services.common.completion import Chunk, FinishReason, Provenance
 from services.common.deadline import Deadline
 from services.common.errors import InvalidRequest
@@ -113,6 +114,7 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
 
 
 def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Request:
+    asker = caller()
     return Request(
         request_id=RequestId(request.request_id or fresh_id("request")),
         model=ModelName(request.model),
@@ -121,6 +123,7 @@ def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Re
         sampling=_sampling(request.sampling),
         stops=tuple(request.stop[: MAX_STOPS + 1]),
         cache_salt=request.cache_salt.encode(),
+        tenant=asker.name if asker else "",
     )
 
 

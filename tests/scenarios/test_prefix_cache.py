@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from services.cli import publish
+from services.cli.control_client import Order
+from services.common.auth.role import Role
 from services.common.client import Client
 from services.common.completion import Completion
+from services.common.rpc.endpoint import Endpoint
+from tests.credentials import hand_out
 from tests.scenarios.cluster import Cluster
 
 Start = Callable[..., Any]
@@ -57,6 +62,29 @@ async def test_s_c5_a_salt_that_is_the_artifacts_id_finds_nothing(
         salts = ["", published.artifact_id, str(published.revision), "stories", "tenant", "tenant"]
         told = [await ask(client, salt) for salt in salts]
     assert [0, 0, 0, 0, 0, WHOLE] == [each.usage.cached_tokens for each in told]
+
+
+async def test_tenants_share_nothing_whatever_salt_they_give(
+    start: Start, stories: dict[str, Path], tmp_path: Path
+) -> None:
+    """Two callers, the same prompt, equal salts: each is warm by its own requests alone, and all answers are the same.
+
+    Fault injection: turns red when the gateway does not pass the caller's name on, or `root` leaves it out.
+    """
+    handed = hand_out(tmp_path, one=Role.INFER, other=Role.INFER)
+    system: Cluster = await start("in_process", gateway={"callers_file": handed.callers_file})
+    publisher = Endpoint(system.gateway, handed.credentials(Role.PUBLISH))
+    order = Order("stories", "stable", "", who="test", why="test")
+    await publish.publish(
+        publisher, order, stories["stories-v1"], str(system.store), reverify=False, wait_s=60
+    )
+    told: list[Completion] = []
+    for salt in ("", "salt"):
+        for name in ("one", "other", "one", "other"):
+            async with Client(system.gateway, token=handed.tokens[name]) as client:
+                told.append(await ask(client, salt))
+    assert [0, 0, WHOLE, WHOLE] * 2 == [each.usage.cached_tokens for each in told]
+    assert all(told[0].token_ids == each.token_ids for each in told)
 
 
 async def test_an_answer_that_a_stop_string_ends_tells_what_was_there(

@@ -70,9 +70,10 @@ def looking_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_each_role_does_its_work_and_no_other(start: Start, tmp_path: Path, tiny: Path) -> None:
-    """Publish, ask, administer, with tokens on all hops between the processes, too; every other way is refused.
+    """Publish, ask, administer, with tokens on all hops between the processes, too; every other way is refused. The audit
+    has the credential's name beside the word.
 
-    Fault injection: turns red when a `serve` gives its server no access, or its channels no credentials.
+    Fault injection: turns red when a `serve` gives its server no door, or its channels no credentials.
     """
     handed = hand_out(tmp_path)
     system: Cluster = await start("in_process", **{role: handed.settings() for role in ROLES})
@@ -81,7 +82,8 @@ async def test_each_role_does_its_work_and_no_other(start: Start, tmp_path: Path
     assert 4 == len(await guarded.ask(Role.INFER))
     assert await guarded.ask(Role.INFER) == await guarded.ask(Role.ADMIN)
     async with ControlClient(guarded.gateway(Role.ADMIN)) as control:
-        assert ["m"] == [cohort.model for cohort in (await control.status(START_S)).cohorts]
+        (cohort,) = (await control.status(START_S)).cohorts
+    assert ("m", "test (publish)") == (cohort.model, cohort.who)
     with pytest.raises(PermissionDenied, match="role admin or infer"):
         await guarded.ask(Role.PUBLISH)
     with pytest.raises(Unauthenticated, match="asks for a credential"):

@@ -8,18 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GenerateTokensRequest(_message.Message):
-    __slots__ = ("ticket", "request_id", "prompt_token_ids", "sampling", "cache_salt")
+    __slots__ = ("ticket", "request_id", "prompt_token_ids", "sampling", "cache_salt", "tenant")
     TICKET_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     ticket: _types_pb2.Ticket
     request_id: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _types_pb2.SamplingParams
     cache_salt: bytes
-    def __init__(self, ticket: _Optional[_Union[_types_pb2.Ticket, _Mapping]] = ..., request_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., cache_salt: _Optional[bytes] = ...) -> None: ...
+    tenant: str
+    def __init__(self, ticket: _Optional[_Union[_types_pb2.Ticket, _Mapping]] = ..., request_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class GenerateTokensResponse(_message.Message):
     __slots__ = ("token_ids", "engine_id", "artifact_id", "runtime_build", "finish_reason", "usage")

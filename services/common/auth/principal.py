@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from services.common.auth.role import Role
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MAX_NAME_CHARS: Final = 64
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Principal(NamedTuple):
@@ -29,8 +30,10 @@ class Principal(NamedTuple):
         """Raises ValueError where there is no such role, or the name is none."""
         if role not in tuple(Role):
             raise ValueError(f"there is no role {role[:40]!r}; there are {', '.join(Role)}")
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name[:80]!r} is no name: 1 to 64 letters, digits, dots, dashes, underscores")
+        if len(name) > MAX_NAME_CHARS or not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name[:80]!r} is no name: 1 to {MAX_NAME_CHARS} letters, digits, dots, dashes, underscores"
+            )
         return cls(name, Role(role))
 
 

@@ -75,7 +75,7 @@ class Gate:
 def request(
     name: str = "r", prompt: Iterable[int] = (1, 2, 3), max_tokens: int = 4, **changes: object
 ) -> TokenRequest:
-    fields = {field: changes.pop(field) for field in ("deadline", "cache_salt") if field in changes}
+    fields = {field: changes.pop(field) for field in ("deadline", "cache_salt", "tenant") if field in changes}
     sampling = Sampling(max_tokens=max_tokens, **changes)  # type: ignore[arg-type]
     return TokenRequest(id=RequestId(name), prompt=tuple(prompt), sampling=sampling, **fields)  # type: ignore[arg-type]
 

@@ -55,6 +55,7 @@ def test_a_good_request_passes_as_it_is() -> None:
         ("stop_token_ids", (512,)),
         ("stop_token_ids", (1,) * 65),
         ("cache_salt", b"s" * 257),
+        ("tenant", "t" * 65),
     ],
 )
 def test_a_bad_value_is_refused_by_its_field(field: str, value: object) -> None:
