@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,19 @@ async def nothing_there(registry: MemoryStore) -> AsyncIterator[None]:
     await registry.commit((), [Put(entry.key, entry.value) for entry in lost])
 
 
-async def until_stale(place: str, *, is_stale: bool) -> None:
+async def until_stale(place: str) -> None:
     """Returns when it says so."""
     async with asyncio.timeout(30):
-        while is_stale != bool((await told(place, CHECK))[1]["stale"]):
+        while not (await told(place, CHECK))[1]["stale"]:
             pass
+
+
+async def until_current(every: Iterable[str]) -> None:
+    """Returns when all of them have the registry again."""
+    async with asyncio.timeout(30):
+        for place in every:
+            while (await scrape(place)).value("halogen_registry_stale"):
+                pass
 
 
 @pytest.mark.parametrize("fault", [no_answer, nothing_there])
@@ -66,18 +74,18 @@ async def test_r_a15_a_registry_that_is_away_or_empty_unloads_nothing(
     at = await places(system)
     async with system.client() as client, system.control() as control:
         before = await ask(client)
+        every = [each.http_address for each in (await control.status(10)).processes]
         with capture_logs() as logs:
             async with fault(system.registry):
                 for place in at.values():
-                    await until_stale(place, is_stale=True)
+                    await until_stale(place)
                     status, health = await told(place, CHECK)
                     assert (200, "degraded", "m") == (status, health["status"], health["active_model"])
                     assert 1 == (await scrape(place)).value("halogen_registry_stale")
                 assert 200 == (await told(at["engine"], "/readyz"))[0]
                 assert (await control.status(10)).is_stale
                 assert before == await ask(client)
-            for place in at.values():
-                await until_stale(place, is_stale=False)
+            await until_current(every)
         said = [entry["event"] for entry in logs if entry["event"] in {"registry_lost", "registry_regained"}]
         assert len(said) <= 8  # a loss and its end, of each of four processes
         second = await system.publish("m", stories["stories-v2"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from services.common.client import Client
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.test_swapping import TICKETS, ask
 from tests.scenarios.test_unpublishing import SERVING, health, until
@@ -29,7 +30,7 @@ async def test_an_engine_starts_from_what_was_committed_last(
     assert system.registry
     assert system.another
     await system.publish("m", stories["stories-v1"])
-    async with system.client() as client, contextlib.AsyncExitStack() as scope:
+    async with Client(system.gateway, max_tries=100) as client, contextlib.AsyncExitStack() as scope:
         before = await ask(client)
         while not list(tmp_path.glob("state/*.json")):
             await ask(client)
