@@ -17,6 +17,7 @@ from services.common.backoff import Backoff
 from services.common.checkpoint.digest import sha256_hex
 from services.common.checkpoint.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, ManifestFile
 from services.common.checkpoint.signatures import MAX_SIGNATURES_BYTES, SIGNATURES_NAME
+from services.common.daemon_resolver import DaemonResolver
 from services.common.errors import CorruptData, PreconditionFailed
 from services.common.http_credentials import trusted
 from services.common.ids import ArtifactId
@@ -70,7 +71,9 @@ class HttpStore:
         )
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0, ssl=trusted(self._options.ca_file, self._options.ca_setting)
+                limit=0,
+                ssl=trusted(self._options.ca_file, self._options.ca_setting),
+                resolver=DaemonResolver(),
             ),
             timeout=timeout,
             headers={"Accept-Encoding": "identity"},

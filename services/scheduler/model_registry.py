@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import aiohttp
 
+from services.common.daemon_resolver import DaemonResolver
 from services.common.errors import PreconditionFailed, Unavailable
 from services.common.http_credentials import read_token, trusted
 from services.common.ids import ModelName, Revision
@@ -34,7 +35,7 @@ class ModelRegistry:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1, force_close=True),
+            connector=aiohttp.TCPConnector(limit=1, force_close=True, resolver=DaemonResolver()),
             timeout=aiohttp.ClientTimeout(total=self._config.timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
