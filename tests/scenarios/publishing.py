@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,14 @@ class Operator(NamedTuple):
                 if list(outcome.waiting_for) == list(names):
                     return
         raise AssertionError(f"revision {revision} has ended")
+
+
+async def until_led(control: ControlClient) -> None:
+    """Returns once the gateway knows of a scheduler that leads."""
+    async with asyncio.timeout(60), contextlib.aclosing(control.watch()) as readings:
+        async for reading in readings:
+            if any(process.term for process in reading.processes):
+                return
 
 
 def operator(system: Cluster, control: ControlClient, model: str = "m") -> Operator:

@@ -14,7 +14,7 @@ from halogen.v1 import control_pb2
 from services.common.rpc.client import connect
 from tests.scenarios.asking import asking
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.publishing import APPLIED, operator
+from tests.scenarios.publishing import APPLIED, operator, until_led
 from tests.tiny_checkpoints import make_tiny_artifact
 
 Start = Callable[..., Any]
@@ -83,7 +83,8 @@ async def test_r_a18_what_this_build_cannot_do_is_unimplemented_and_never_ok(sta
     """
     system: Cluster = await start("in_process")
     push = control_pb2.PushCommitRequest(model="m", who="test", why="test").SerializeToString()
-    async with connect(system.gateway) as channel:
+    async with system.control() as control, connect(system.gateway) as channel:
+        await until_led(control)
         asked = (
             code_of(channel, "PushCommit", push, is_stream=True),
             code_of(channel, "ResetPrefixCache", b"", is_stream=False),

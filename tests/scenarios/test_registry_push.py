@@ -20,7 +20,7 @@ from services.common.checkpoint import canonical
 from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.errors import NotFound
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.publishing import APPLIED, Operator, operator
+from tests.scenarios.publishing import APPLIED, Operator, operator, until_led
 from tests.scenarios.test_swap_faults import always_ready
 from tests.scenarios.test_swapping import TICKETS, ask
 from tests.unit.loader.store_server import store_server
@@ -44,8 +44,8 @@ def scheduler(url: str, **settings: Any) -> dict[str, Any]:
     return {**TICKETS, "registry": {"url": url, **settings}}
 
 
-async def until(system: Cluster, status: pb.RegistrySyncStatus) -> pb.CohortStatus:
-    """The model's cohort, once what it serves stands so in the registry of models."""
+async def until(system: Cluster, status: pb.RegistrySyncStatus, revision: int) -> pb.CohortStatus:
+    """The model's cohort, once it serves that revision, which stands so in the registry of models."""
     async with (
         asyncio.timeout(60),
         system.control() as control,
@@ -53,7 +53,7 @@ async def until(system: Cluster, status: pb.RegistrySyncStatus) -> pb.CohortStat
     ):
         async for reading in readings:
             for cohort in reading.cohorts:
-                if cohort.registry_sync_status == status:
+                if (cohort.serving_revision, cohort.registry_sync_status) == (revision, status):
                     return cohort
     raise AssertionError
 
@@ -69,9 +69,9 @@ async def test_what_is_served_is_pushed_and_may_be_pushed_again(
 ) -> None:
     """After its commit, with its manifest; asked for again, also of an older revision, it is the same document."""
     system: Cluster = await start("in_process", engine=TICKETS, scheduler=scheduler(server.url))
-    for name in ("stories-v1", "stories-v2"):
+    for revision, name in enumerate(("stories-v1", "stories-v2"), 1):
         await system.publish("m", stories[name])
-        await until(system, SYNCED)
+        await until(system, SYNCED, revision)
     taken = dict(server.taken)
     assert ["/base/models/m/revisions/1", "/base/models/m/revisions/2"] == sorted(taken)
     told = json.loads(taken["/base/models/m/revisions/2"])
@@ -92,6 +92,7 @@ async def test_what_is_to_be_pushed_by_hand_is_pushed_when_asked_for(
     system: Cluster = await start("in_process", engine=TICKETS, scheduler=settings)
     await system.publish("m", stories["stories-v1"])
     async with system.control() as control:
+        await until_led(control)
         cohort = await operator(system, control).cohort()
     assert (pb.REGISTRY_SYNC_STATUS_UNSPECIFIED, []) == (cohort.registry_sync_status, server.puts)
     assert (1, SYNCED) == ((done := await push(system)).revision, done.registry_sync_status)
@@ -111,23 +112,19 @@ async def test_r_e11_a_push_that_fails_changes_nothing_that_is_served(
     async with system.client() as client:
         old = await ask(client)
         async with always_ready(system):
-            cohort = await until(system, FAILED)
+            await until(system, FAILED, 1)
             assert old == await ask(client)
             await system.publish("m", stories["stories-v2"])
             new = await ask(client)
-            cohort = await until(system, FAILED)
+            cohort = await until(system, FAILED, 2)
             assert new == await ask(client)
         failure = cohort.registry_failure
         assert (types_pb2.STAGE_PUSH, "PUSH_REFUSED") == (failure.stage, failure.reason)
-        assert (2, 2, pb.PUBLISH_STATE_APPLIED) == (
-            cohort.desired_revision,
-            cohort.serving_revision,
-            cohort.desired_state,
-        )
+        assert (2, pb.PUBLISH_STATE_APPLIED) == (cohort.desired_revision, cohort.desired_state)
         assert not cohort.HasField("last_error")
         await system.publish("m", stories["stories-v1"])
         assert old == await ask(client)
-    await until(system, SYNCED)
+    await until(system, SYNCED, 3)
     async with system.control() as control:
         history = await operator(system, control).history()
     ended = [history_command._ended(entry) for entry in history]
@@ -163,7 +160,7 @@ async def test_a_black_holed_registry_changes_no_step(
         steps = [name for name, _ in groupby(each["event"] for each in logs if each["event"] in STEPS)]
         assert list(STEPS) * 2 == steps
         if kind != "no registry":
-            assert 2 == (await until(system, PENDING)).serving_revision
+            await until(system, PENDING, 2)
         async with system.client() as client:
             before = await ask(client)
         await replaced(system, settings, before)
