@@ -44,9 +44,11 @@ class EngineWatch:
 
     def _check_kept(self) -> None:
         states = {each.artifact_id: each.state for each in self._engine.generations.residents}
-        for artifact_id in self._kept(self._heard) & self._active:
+        served = self._served()
+        standing = {name: each for name, each in self._heard.items() if each == served[name]}
+        for artifact_id in self._kept(standing) & self._active:
             hold("I6", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
-        for artifact_id in self._kept(self._served()) & self._active:
+        for artifact_id in self._kept(served) & self._active:
             hold("I13", states.get(artifact_id) is State.ACTIVE, (self._engine.id, artifact_id, states))
         self._active = {artifact_id for artifact_id, state in states.items() if state is State.ACTIVE}
 

@@ -150,9 +150,10 @@ class SimEngine(SimProcess):
             case StartLoad(generation):
                 self.loads.append(self._load_of(generation))
             case Proceed(generation):
-                self._under_way(generation).may_proceed = True
+                load = self._under_way(generation)
                 self.proceeding.append(generation)
-                self.crowded += [generation] if self.ended else []
+                self.crowded += [generation] if self.ended and not load.has_room else []
+                load.may_proceed = load.has_room = True
             case EndStreams(generation):
                 self.ending.append(generation)
             case CancelLoad(generation):

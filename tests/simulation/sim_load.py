@@ -33,6 +33,7 @@ class SimLoad:
     ) -> None:
         self.generation = generation
         self.may_proceed = False
+        self.has_room = False  # it was let proceed once, in this try
         self.is_called_off = False
         self.is_over = False
         self._generations = generations
@@ -91,7 +92,7 @@ class SimLoad:
         except HalogenError as error:
             if isinstance(error, InternalError):
                 raise
-            self.may_proceed = self.generation.model is not None
+            self.may_proceed = self.has_room = self.generation.model is not None
             return self._generations.failed(self.generation, error)
         self._activate()
         return True

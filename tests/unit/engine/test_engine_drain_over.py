@@ -76,7 +76,7 @@ def test_without_a_bound_those_who_wait_wait() -> None:
 
 
 def test_a_drain_that_begins_again_has_its_whole_time() -> None:
-    """It was taken back by a rollback in between. Turns red when: `_drain_if_replaced` keeps the time of the first."""
+    """It was taken back by a rollback in between."""
     it = swapped()
     it.now_s += MAX_DRAIN_S - 1
     it.publish(OLD)
@@ -89,6 +89,20 @@ def test_a_drain_that_begins_again_has_its_whole_time() -> None:
         assert [] == it.decide()
         it.now_s += MAX_DRAIN_S - 1
         assert [EndStreams(it.held(OLD))] == it.decide()
+
+
+def test_a_drain_that_was_taken_back_is_never_over() -> None:
+    """What serves again is nobody's to end. Turns red when: `_settle` keeps the time of a drain that it takes back."""
+    it = GenerationsAlone(max_drain_s=MAX_DRAIN_S)
+    it.publish(OLD)
+    new = it.publish(NEW)
+    with it.generations.borrow(OLD), it.generations.borrow(NEW):
+        it.publish(OLD)
+        it.target(THIRD)
+        it.decide()
+        it.allocate(THIRD)
+        it.now_s += MAX_DRAIN_S
+        assert [EndStreams(new)] == it.decide()
 
 
 def test_what_drains_for_another_is_bounded_too() -> None:

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 
 from services.common.errors import CorruptData, HalogenError, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, Revision
+from services.common.registry.publish_records import Strategy, SwapMode
 from services.common.registry.records import GenerationState as State
 from tests.unit.engine.fakes import CountingModel
 from tests.unit.engine.generation_world import NEW, OLD, THIRD
@@ -26,6 +27,7 @@ ARTIFACTS: Final = (OLD, NEW, THIRD)
 artifacts = st.sampled_from(ARTIFACTS)
 cohorts = st.sampled_from((STABLE, CANARY))
 faults = st.sampled_from((CorruptData("torn"), Unavailable("away")))
+modes = st.sampled_from((None, None, SwapMode.DRAIN_THEN_LOAD))
 
 
 class Walk(RuleBasedStateMachine):
@@ -33,14 +35,17 @@ class Walk(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.it = GenerationsAlone()
+        self.it = GenerationsAlone(max_drain_s=2 * TICKET_TTL_S)
         self.targets: dict[Cohort, tuple[Revision, ArtifactId | None]] = {}
         self.served: dict[Cohort, ArtifactId] = {}
-        self.requests: list[contextlib.ExitStack] = []
+        self.draining: set[Cohort] = set()  # whose publish lets what is served go
+        self.missing: set[Cohort] = set()  # for which it has gone, and is not back yet
+        self.requests: list[tuple[ArtifactId, contextlib.ExitStack]] = []
 
-    @rule(artifact=artifacts, cohort=cohorts)
-    def publish(self, artifact: ArtifactId, cohort: Cohort) -> None:
-        self.targets[cohort] = self.it.target(artifact, cohort), artifact
+    @rule(artifact=artifacts, cohort=cohorts, mode=modes)
+    def publish(self, artifact: ArtifactId, cohort: Cohort, mode: SwapMode | None = None) -> None:
+        self.targets[cohort] = self.it.target(artifact, cohort, Strategy(mode=mode)), artifact
+        (self.draining.add if mode else self.draining.discard)(cohort)
         self.it.decide()
 
     @rule(cohort=cohorts)
@@ -49,6 +54,7 @@ class Walk(RuleBasedStateMachine):
         self.it.serve(None, revision, cohort)
         self.targets[cohort] = revision, None
         self.served.pop(cohort, None)
+        self.draining.discard(cohort)
         self.it.decide()
 
     @rule(cohort=cohorts)
@@ -57,6 +63,7 @@ class Walk(RuleBasedStateMachine):
         if artifact and self.it.states.get(artifact) is State.ACTIVE:
             self.it.serve(artifact, revision, cohort)
             self.served[cohort] = artifact
+            self.draining.discard(cohort)
         self.it.decide()
 
     @rule(artifact=artifacts, cohort=cohorts)
@@ -76,7 +83,9 @@ class Walk(RuleBasedStateMachine):
         generation = self.it.loads[artifact]
         match generation.state:
             case State.FETCHING:
-                self.it.generations.reached(generation, State.VERIFYING)
+                self.it.proceeding.discard(generation)
+                is_first = self.it.generations.drains_first(generation)
+                self.it.generations.reached(generation, State.ALLOCATING if is_first else State.VERIFYING)
             case State.VERIFYING:
                 self.it.proceeding.discard(generation)
                 self.it.generations.reached(generation, State.ALLOCATING)
@@ -108,12 +117,22 @@ class Walk(RuleBasedStateMachine):
         request = contextlib.ExitStack()
         with contextlib.suppress(PreconditionFailed):
             request.enter_context(self.it.generations.borrow(artifact))
-            self.requests.append(request)
+            self.requests.append((artifact, request))
 
     @precondition(lambda self: self.requests)
     @rule()
     def answer(self) -> None:
-        self.requests.pop().close()
+        self.requests.pop()[1].close()
+        self.it.decide()
+
+    @precondition(lambda self: self.it.ending)
+    @rule()
+    def end_streams(self) -> None:
+        overdue = self.it.ending.pop().artifact_id
+        for artifact, request in self.requests:
+            if artifact == overdue:
+                request.close()
+        self.requests = [each for each in self.requests if each[0] != overdue]
         self.it.decide()
 
     @rule(passed_s=st.sampled_from((1.0, TICKET_TTL_S)))
@@ -123,9 +142,11 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def what_gateways_route_to_answers(self) -> None:
-        for artifact in self.served.values():
-            with self.it.generations.borrow(artifact):
-                pass
+        """Unless a publish has let it go first."""
+        for cohort, artifact in self.served.items():
+            is_here = self.it.states.get(artifact) in {State.ACTIVE, State.DRAINING}
+            assert is_here or cohort in self.draining | self.missing
+            (self.missing.discard if is_here else self.missing.add)(cohort)
 
     @invariant()
     def every_model_is_let_go_once_by_nobody_in_use(self) -> None:
@@ -135,15 +156,16 @@ class Walk(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Once loads and requests have ended, all that is named is here or says why not; nothing is half gone."""
-        for request in self.requests:
+        for _, request in self.requests:
             request.close()
-        for _ in range(4):  # a drain begins and ends; what was asked for anew fails, too
+        for _ in range(8):  # drains begin and end; what was asked for anew fails, too
             for artifact in tuple(self.it.loads):
                 self._fail(artifact, CorruptData("torn"))
             self.it.decide()
             self.it.now_s += TICKET_TTL_S
         self.every_model_is_let_go_once_by_nobody_in_use()
-        named = {artifact for _, artifact in self.targets.values()} - {None} | set(self.served.values())
+        named = {artifact for _, artifact in self.targets.values()} - {None}
+        named |= {artifact for cohort, artifact in self.served.items() if cohort not in self.draining}
         assert named <= self.it.states.keys()
         assert {State.ACTIVE, State.FAILED} >= set(self.it.states.values())
 
