@@ -45,6 +45,11 @@ class MemoryGuard:
     ratio: float
     read: Callable[[], Sequence[Bound]]
 
+    @property
+    def emptied(self) -> MemoryGuard:
+        """The same, where nothing is held: what that refuses never fits."""
+        return dataclasses.replace(self, read=lambda: [bound._replace(held_bytes=0) for bound in self.read()])
+
     def refusal(self, need_bytes: int) -> str:
         """Why so many bytes more may not be taken now, or nothing."""
         refusals = (bound.refusal(need_bytes, self.ratio) for bound in self.read())

@@ -13,6 +13,7 @@ import structlog
 
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
+from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.engine.generation import Generation
 from services.engine.making_way import MakingWay
@@ -87,6 +88,18 @@ class Assignments:
     def policy(self, artifact_id: ArtifactId) -> SwapPolicy:
         """How the artifact is taken into service. In any thread: what is asked is replaced, never changed."""
         return self._policies.get(artifact_id, self._policy)
+
+    def conflict(self, pair: Pair) -> Failure | None:
+        """The alarm that a revision of the pair was given another artifact, until a newer one is heard of."""
+        refused = self._refused.get(pair)
+        known = [each[pair].revision for each in (self._targets, self._serving) if pair in each]
+        if refused is None or refused.revision < max(known):
+            return None
+        message = (
+            f"revision {refused.revision} was said to name {refused.artifact_id or 'nothing'}, and names something else "
+            "already, which stands; find out who writes to the registry beside halogen, and publish again"
+        )
+        return Failure(stage=Stage.COMMIT, reason="REVISION_CONFLICT", message=message)
 
     def pairs(self, artifact_id: ArtifactId) -> list[Pair]:
         """Those that have named the artifact, for as long as it is here."""

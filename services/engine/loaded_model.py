@@ -102,6 +102,11 @@ class ModelLoading:
         guard, shared = (dataclasses.replace(each, ratio=ratio) for each in (self.guard, self.shared))
         return dataclasses.replace(self, guard=guard, shared=shared)
 
+    @property
+    def alone(self) -> ModelLoading:
+        """The same, with nothing else in memory."""
+        return dataclasses.replace(self, guard=self.guard.emptied, shared=self.shared.emptied)
+
     def check_memory(self, manifest: Manifest, *, is_nearby: bool) -> None:
         """Raises Overloaded, with the arithmetic, if an artifact would take more memory than there is.
 

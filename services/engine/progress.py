@@ -104,7 +104,7 @@ class Progress:
             expected_next_id=self._next(pair, target, path.applied.revision),
             last_swap_duration_ms=swap.duration_ms if swap else None,
             last_swap_time=swap.time if swap else "",
-            last_error=path.failure,
+            last_error=path.failure or self._assignments.conflict(pair),
         )
 
     def _next(self, pair: Pair, target: Named, applied: Revision) -> Revision:

@@ -137,7 +137,7 @@ class _Room:
         self._manager = GenerationManager(
             self._generations,
             engine=engine,
-            loader=SuitableOnly(loader, self._offer, self._check_memory),
+            loader=SuitableOnly(loader, self._offer, self._check_memory, self._check_alone),
             verify=lambda prepared: self._loading_of(prepared.artifact_id).verify(prepared),
             changed=self._on_change,
             activated=self._qualifier.note,
@@ -211,6 +211,10 @@ class _Room:
         drains_first = self._assignments.policy(manifest.id).mode is SwapMode.DRAIN_THEN_LOAD
         is_nearby = drains_first or self._nearby.has(manifest.id)
         self._loading_of(manifest.id).check_memory(manifest, is_nearby=is_nearby)
+
+    def _check_alone(self, manifest: Manifest) -> None:
+        is_nearby = self._nearby.has(manifest.id)
+        self._loading_of(manifest.id).alone.check_memory(manifest, is_nearby=is_nearby)
 
     def _loading_of(self, artifact_id: ArtifactId) -> ModelLoading:
         """As its publish wants it."""

@@ -32,6 +32,7 @@ class SuitableOnly:
         loader: Prepares them.
         offer: What this engine offers.
         check_memory: Raises Overloaded if it has not the memory for an artifact; called in a thread.
+        check_alone: The same, if it had not though nothing else were there.
     """
 
     def __init__(
@@ -39,16 +40,22 @@ class SuitableOnly:
         loader: ManifestLoader,
         offer: Offer,
         check_memory: Callable[[Manifest], object] = lambda _: None,
+        check_alone: Callable[[Manifest], object] = lambda _: None,
     ) -> None:
         self._loader = loader
         self._offer = offer
         self._check_memory = check_memory
+        self._check_alone = check_alone
 
-    async def check(self, artifact_id: ArtifactId) -> Manifest:
-        """Its manifest; raises PreconditionFailed if the artifact requires what this engine is not."""
-        manifest = await self._loader.manifest(artifact_id)
-        await asyncio.to_thread(check_suitable, manifest, self._offer)
-        return manifest
+    async def check(self, artifact_id: ArtifactId) -> None:
+        """Whether there is any sense in making room for it.
+
+        Raises:
+            PreconditionFailed: The artifact requires what this engine is not.
+            Overloaded: Memory would be short though nothing else were there.
+        """
+        manifest = await self._suitable(artifact_id)
+        await asyncio.to_thread(self._check_alone, manifest)
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
         """As the loader does.
@@ -57,9 +64,14 @@ class SuitableOnly:
             PreconditionFailed: The artifact requires what this engine is not.
             Overloaded: Memory would be short.
         """
-        manifest = await self.check(artifact_id)
+        manifest = await self._suitable(artifact_id)
         await asyncio.to_thread(self._check_memory, manifest)
         return await self._loader.prepare(artifact_id)
+
+    async def _suitable(self, artifact_id: ArtifactId) -> Manifest:
+        manifest = await self._loader.manifest(artifact_id)
+        await asyncio.to_thread(check_suitable, manifest, self._offer)
+        return manifest
 
     async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
         """As the loader does."""

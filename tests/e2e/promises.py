@@ -114,6 +114,7 @@ PROMISES = {
         *("s_c8_", "s_c9_", "test_the_last_caller_to_leave_calls_it_off", "test_a_third_generation"),
         *(
             "test_a_revision_names_one_artifact",
+            "test_a_revision_with_two_artifacts",
             "test_what_was_committed_stays",
             "test_what_is_served_and_failed",
         ),

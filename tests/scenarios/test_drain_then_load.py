@@ -30,7 +30,6 @@ from tests.scenarios.test_swapping import TICKETS, ask
 from tests.scenarios.test_weights import weights_of_loader
 
 Start = Callable[..., Any]
-DRAINING_FIRST = Order("m", "stable", "", "test", "test", means=Means(SwapMode.DRAIN_THEN_LOAD))
 
 
 class SmallMachine(NamedTuple):
@@ -53,10 +52,12 @@ def weights_held() -> dict[int, int]:
     return held
 
 
-async def replace(system: Cluster, artifact: Path) -> Published:
-    """Publishes by drain_then_load."""
+async def replace(system: Cluster, artifact: Path, ratio: float | None = None) -> Published:
+    """Publishes by drain_then_load, to fill at most such a part of the memory."""
+    means = Means(SwapMode.DRAIN_THEN_LOAD, memory_guard_ratio=ratio)
+    order = Order("m", "stable", "", "test", "test", means=means)
     return await publish.publish(
-        system.gateway, DRAINING_FIRST, artifact, str(system.store), reverify=False, wait_s=60
+        system.gateway, order, artifact, str(system.store), reverify=False, wait_s=60
     )
 
 
@@ -120,3 +121,25 @@ async def test_what_was_let_go_comes_back_when_the_next_fails(
         await replace(system, stories["stories-v2"])
     async with system.client() as client:
         assert first.artifact_id == (await ask(client))[0]
+
+
+async def test_what_would_never_fit_lets_nothing_go(system: Cluster, stories: dict[str, Path]) -> None:
+    """The share of the memory that the publish allows is less than the model alone takes: it fails, and no call does.
+
+    Fault injection: turns red when `SuitableOnly.check` does not ask for memory, or `_loading_of` for the publish's share.
+    """
+    first = await system.publish("m", stories["stories-v1"])
+    ending = asyncio.Event()
+
+    async def go_on(client: Client) -> set[str]:
+        answers = set()
+        while not ending.is_set():
+            answers.add((await ask(client))[0])
+        return answers
+
+    async with Client(system.gateway, max_tries=1) as client, asyncio.TaskGroup() as group:
+        asking = group.create_task(go_on(client))
+        with pytest.raises(CommandError, match=r"memory guard: needs \d+ \+ holds 0 > 1e-06 x limit"):
+            await replace(system, stories["stories-v2"], ratio=1e-6)
+        ending.set()
+    assert {first.artifact_id} == asking.result()

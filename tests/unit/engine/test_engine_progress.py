@@ -158,3 +158,18 @@ def test_what_only_others_serve_is_not_applied_here() -> None:
     watched.serve(2, B)
     assert (1, 2) == _ids(watched.holds((1, A, State.ACTIVE), (2, B, State.WARMING), at_s=3.0))
     assert (2, 3) == _ids(watched.holds((1, A, State.ACTIVE), (2, B, State.ACTIVE), at_s=4.0))
+
+
+def test_a_revision_with_two_artifacts_is_an_error_until_a_newer_one_comes() -> None:
+    """Operators see it where they look for errors; what stood first serves on.
+
+    Fault injection: turns red when `Progress._record` does not ask `Assignments.conflict`, or that for newer revisions.
+    """
+    it = serving_a()
+    it.target(1, B)
+    told = it.holds((1, A, State.ACTIVE), at_s=5).last_error
+    assert told
+    assert (Stage.COMMIT, "REVISION_CONFLICT") == (told.stage, told.reason)
+    assert f"revision 1 was said to name {B}" in told.message
+    it.target(2, B)
+    assert it.holds((1, A, State.ACTIVE), at_s=6).last_error is None
