@@ -71,6 +71,15 @@ class Operator(NamedTuple):
         raise AssertionError(f"revision {revision} has ended")
 
 
+async def until_held(me: Operator, expected: set[tuple[str, str]]) -> None:
+    """Returns when the engines hold these artifacts and no other."""
+    async with contextlib.aclosing(me.control.watch()) as statuses:
+        async for status in statuses:
+            held = {(each.id, one.artifact_id) for each in status.processes for one in each.generations}
+            if held == expected:
+                return
+
+
 async def until_led(control: ControlClient) -> None:
     """Returns once the gateway knows of a scheduler that leads."""
     async with asyncio.timeout(60), contextlib.aclosing(control.watch()) as readings:

@@ -17,7 +17,7 @@ from services.common.errors import CorruptData
 from services.engine.loaded_model import ModelOnArena, VerifiedWeights
 from services.engine.servicer import EngineServicer
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.publishing import APPLIED, FAILED, Operator, operator
+from tests.scenarios.publishing import APPLIED, FAILED, Operator, operator, until_held
 from tests.tiny_checkpoints import make_tiny_artifact
 
 Start = Callable[..., Any]
@@ -107,7 +107,7 @@ async def test_with_two_that_must_be_ready_both_return_when_one_fails(
         assert (FAILED, "CORRUPT_DATA") == (outcome.state, outcome.failure.reason)
         assert types_pb2.STAGE_ALLOCATION == outcome.failure.stage
         assert "too few can serve m: it is torn" in outcome.failure.message
-        await _until_held(me, {("engine-1", old), ("engine-2", old)})
+        await until_held(me, {("engine-1", old), ("engine-2", old)})
         assert old == (await _answer(system)).artifact_id
         cohort = await me.cohort()
         assert (2, 1, "CORRUPT_DATA") == (
@@ -161,7 +161,7 @@ async def test_r_b4_an_engine_that_is_not_there_is_named_and_then_the_publish_fa
         outcome = await me.end(3)
         assert (types_pb2.STAGE_COMMIT, "WAITED_FOR") == (outcome.failure.stage, outcome.failure.reason)
         assert outcome.failure.message.endswith("engine-3")
-        await _until_held(me, {("engine-1", old), ("engine-2", old)})
+        await until_held(me, {("engine-1", old), ("engine-2", old)})
         assert old == (await _answer(system)).artifact_id
 
 
@@ -182,12 +182,3 @@ async def _answer(system: Cluster) -> Any:
     async with system.client() as client:
         answer = await client.generate([3, 4, 5], max_tokens=2).complete()
     return answer.provenance
-
-
-async def _until_held(me: Operator, expected: set[tuple[str, str]]) -> None:
-    """Returns when the engines hold these artifacts and no other."""
-    async with contextlib.aclosing(me.control.watch()) as statuses:
-        async for status in statuses:
-            held = {(each.id, one.artifact_id) for each in status.processes for one in each.generations}
-            if held == expected:
-                return

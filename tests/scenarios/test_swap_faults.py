@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import pytest
 
+from halogen.v1 import types_pb2
 from services.cli import publish
 from services.cli.console import CommandError, byte_progress
 from services.cli.control_client import Order
@@ -21,11 +22,13 @@ from services.common.ids import ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import Failure, IntentRecord, PublishState, Stage
 from tests.scenarios.cluster import Cluster
+from tests.scenarios.publishing import FAILED, operator, until_held
 from tests.scenarios.test_swapping import TICKETS, ask
 from tests.scenarios.test_weights import weights_of_loader
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 
 SAMPLED_S: Final = 0.02
+TIMEOUT_MS: Final = 4_000
 ORDER: Final = Order("m", "stable", "", who="test", why="test")
 Start = Callable[..., Any]
 
@@ -139,6 +142,26 @@ async def test_r_a7_s_c10_r_e11_a_candidate_that_fails_changes_nothing(
     assert (2, 1) == (cohort.desired_revision, cohort.serving_revision)
     failure = await failure_of(system, cohort.desired_revision)
     assert (fault.stage, fault.reason) == (failure.stage, failure.reason)
+
+
+async def test_r_a7_s_c10_a_commit_that_waits_in_vain_changes_nothing(
+    start: Start, stories: dict[str, Path]
+) -> None:
+    """The only engine has the candidate ACTIVE and two are asked for: the old one answers on, and the new one goes.
+
+    Fault injection: turns red when `Assignments` does not look at a target's failure.
+    """
+    system: Cluster = await start("in_process", engine={"id": "engine-1", **TICKETS}, scheduler=TICKETS)
+    await system.publish("m", stories["stories-v1"])
+    async with system.client() as client, system.control() as control, always_ready(system):
+        before, me = await ask(client), operator(system, control)
+        [coming] = await me.register([stories["stories-v2"]])
+        outcome = await me.end(await me.publish(coming, min_ready=2, timeout_ms=TIMEOUT_MS))
+        assert (FAILED, types_pb2.STAGE_COMMIT) == (outcome.state, outcome.failure.stage)
+        assert "1 more" in outcome.failure.message
+        assert before == await ask(client)
+        await until_held(me, {("engine-1", before[0])})
+        assert before == await ask(client)
 
 
 async def test_r_b9_a_byte_that_is_wrong_by_the_time_of_the_swap_is_found(
