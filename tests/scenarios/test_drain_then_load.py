@@ -107,7 +107,7 @@ async def test_what_was_let_go_comes_back_when_the_next_fails(
 ) -> None:
     """Callers who wait are answered by what was committed last.
 
-    Fault injection: turns red when `MakingWay.withheld` does not ask what has failed.
+    Fault injection: turns red when `MakingWay._is_withheld` always says yes.
     """
     first = await system.publish("m", stories["stories-v1"])
 
