@@ -11,7 +11,7 @@ from tests.e2e.streams import MODEL
 from tests.e2e.swap_world import SwapWorld
 from tests.simulation.moves import Picks
 
-SETTLE_S: Final = 60.0
+SETTLE_S: Final = 120.0
 TOO_MANY: Final = 3  # engines, of two, that must be ready
 NO_MEMORY: Final = 1e-6  # of what there is
 ORDER: Final = Order(MODEL, "stable", "", who="ada", why="explore")
