@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-K = TypeVar("K", bound=str)
+K = TypeVar("K", bound=Hashable)
 
 
 class RecentIds(Generic[K]):

@@ -120,7 +120,7 @@ class Completions:
         with contextlib.ExitStack() as held:
             with self._metrics.refusing():
                 request.check_size(self._limits.max_prompt_bytes)
-                held.enter_context(self._running.admit(request.request_id, outbox.abort))
+                held.enter_context(self._running.admit(request.request_id, outbox.abort, request.tenant))
             yield
 
     @contextlib.contextmanager

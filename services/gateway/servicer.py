@@ -78,7 +78,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 yield pb.ChatResponse(chunk=_chunk(chunk))
 
     async def Abort(self, request: pb.AbortRequest, context: ServicerContext[Any, Any]) -> pb.AbortResponse:
-        return pb.AbortResponse(found=self._running.abort(RequestId(request.request_id)))
+        return pb.AbortResponse(found=self._running.abort(RequestId(request.request_id), _tenant()))
 
     async def ListModels(
         self, request: pb.ListModelsRequest, context: ServicerContext[Any, Any]
@@ -113,8 +113,13 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
             raise InvalidRequest("there is no prompt; give text or token_ids", reason="PROMPT_EMPTY")
 
 
-def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Request:
+def _tenant() -> str:
+    """The name of the caller's credential; empty where callers are not asked."""
     asker = caller()
+    return asker.name if asker else ""
+
+
+def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Request:
     return Request(
         request_id=RequestId(request.request_id or fresh_id("request")),
         model=ModelName(request.model),
@@ -123,7 +128,7 @@ def _request(request: pb.GenerateRequest | pb.ChatRequest, prompt: Prompt) -> Re
         sampling=_sampling(request.sampling),
         stops=tuple(request.stop[: MAX_STOPS + 1]),
         cache_salt=request.cache_salt.encode(),
-        tenant=asker.name if asker else "",
+        tenant=_tenant(),
     )
 
 

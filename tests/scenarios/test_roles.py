@@ -166,3 +166,22 @@ async def test_a_credential_that_is_withdrawn_is_refused_without_a_restart(
         with pytest.raises(Unauthenticated, match="not known here"):
             await leaver.list_models()
         assert [] == await other.list_models()
+
+
+async def test_nobody_ends_another_tenants_request(start: Start, tmp_path: Path, tiny: Path) -> None:
+    """An id is its tenant's: another neither aborts it, nor learns that it is in use.
+
+    Fault injection: turns red when the gateway keeps running requests by their ids alone.
+    """
+    handed = hand_out(tmp_path, other=Role.INFER)
+    guarded = Guarded(await start("in_process", gateway=handed.settings()), handed)
+    await guarded.publish(tiny)
+    stranger = Endpoint(guarded.system.gateway, Credentials.of(token=handed.tokens["other"]))
+    async with Client(guarded.gateway(Role.INFER)) as mine, Client(stranger) as other:
+        asked: Any = {"model": "m", "request_id": "r", "ignore_eos": True, "timeout_s": START_S}
+        async with mine.generate(ONE, max_tokens=100, **asked) as stream:
+            first = await anext(aiter(stream))
+            assert 4 == len((await other.generate(ONE, max_tokens=4, **asked).complete()).token_ids)
+            assert not await other.abort("r")
+            rest = [token for chunk in [chunk async for chunk in stream] for token in chunk.token_ids]
+    assert 100 == len(first.token_ids) + len(rest)
