@@ -20,6 +20,7 @@ from services.common.checkpoint.manifest import Manifest
 from services.common.errors import CorruptData
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
+from services.common.rest import Rest
 from services.common.telemetry.prealloc import tell_prealloc
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
@@ -30,7 +31,6 @@ from services.engine.model.graph_check import build_of, check_graph
 from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
-from services.engine.rest import Rest
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

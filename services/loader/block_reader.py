@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 from services.common.checkpoint.digest import block_digest, split_blocks
 from services.common.checkpoint.header import Header
@@ -17,18 +15,11 @@ from services.loader.pace import FULL_SPEED, Pace
 from services.loader.sink import Sink
 from services.loader.weight_file import Opener, ReadMode, WeightFile, open_direct
 
-LONGEST_WAIT_S: Final = (
-    0.05  # of the next block, for a moment that nobody else wants; so 80 MB/s are read at least
-)
-
 _Block = tuple[int, tuple[int, int]]  # its number, and its begin and end in the data
 
 
 class BlockReader:
     """Reads one file's blocks with several threads; preadv and blake3 both let the others run.
-
-    Beside live traffic the threads take only what time the cores have left. So that no load starves where they have
-    none, the caller's own thread, an ordinary one, reads a block whenever those got none done for `LONGEST_WAIT_S`.
 
     Args:
         path: The weight file.
@@ -37,7 +28,6 @@ class BlockReader:
         opener: Opens for direct reads.
         asked: The one mode that is wanted; None for the best that works.
         pace: Asked before every block.
-        longest_wait_s: As above.
 
     Attributes:
         mode: How the last `read_into` read.
@@ -53,15 +43,12 @@ class BlockReader:
         *,
         asked: ReadMode | None = None,
         pace: Pace = FULL_SPEED,
-        longest_wait_s: float = LONGEST_WAIT_S,
     ) -> None:
         self._path = path
         self._header = header
         self._threads = threads
         self._opener, self._asked = opener, asked
         self._pace = pace
-        self._longest_wait_s = longest_wait_s
-        self._done = 0  # blocks; counted without a lock, for whether it moves is all that is asked
         self._failed = threading.Event()
         self.mode, self.refusal = ReadMode.DIRECT, ""
 
@@ -87,53 +74,27 @@ class BlockReader:
             PreconditionFailed: The mode that is asked for cannot be had.
         """
         every = list(enumerate(split_blocks(self._header.data_bytes)))
-        blocks = every if only is None else [every[index] for index in only]
+        wanted = iter(every if only is None else [every[index] for index in only])
         probed_at = self._header.data_offset
         with WeightFile.open(self._path, probed_at, self._asked, self._opener) as self._file:
             self.mode, self.refusal = self._file.mode, self._file.refusal
-            wanted, read = iter(blocks), functools.partial(self._read, sink, progress, stop)
+            work = functools.partial(self._work, wanted, sink, progress, stop)
             with ThreadPoolExecutor(self._threads, "halogen-read") as pool:
-                work = functools.partial(self._work, wanted, read)
-                workers = [pool.submit(self._guarded, work) for _ in range(self._threads)]
-                self._guarded(functools.partial(self._relieve, workers, wanted, read))
-                for worker in workers:
-                    worker.result()
+                for future in [pool.submit(self._guarded, work) for _ in range(self._threads)]:
+                    future.result()
         if stop.is_set():
             raise Cancelled("the read was called off")
 
-    def _work(self, blocks: Iterator[_Block], read: Callable[[_Block], bool]) -> None:
-        """Takes blocks that no other thread has taken, until there are none."""
-        for block in blocks:
-            self._pace.stand_back(self._header.data_bytes)
-            if not read(block):
-                return
-
-    def _relieve(
-        self,
-        workers: Sequence[Future[None]],
-        blocks: Iterator[_Block],
-        read: Callable[[_Block], bool],
+    def _work(
+        self, blocks: Iterator[_Block], sink: Sink, progress: Callable[[int], None], stop: threading.Event
     ) -> None:
-        """Waits for the workers, and reads a block in their place whenever they stand back for too long."""
-        seen = self._done
-        while wait(workers, self._longest_wait_s).not_done:
-            if self._pace.stands_back and self._done == seen:
-                for block in itertools.islice(blocks, 1):
-                    read(block)
-            seen = self._done
-
-    def _read(
-        self, sink: Sink, progress: Callable[[int], None], stop: threading.Event, block: _Block
-    ) -> bool:
-        """Whether it did: nothing more is read once the work is called off or has failed."""
-        index, (begin, end) = block
-        self._pace.before(end - begin, stop)
-        if stop.is_set() or self._failed.is_set():
-            return False
-        self._read_block(index, self._header.data_offset + begin, end - begin, sink)
-        self._done += 1
-        progress(end - begin)
-        return True
+        """Takes blocks that no other thread has taken, until there are none."""
+        for index, (begin, end) in blocks:
+            self._pace.before(end - begin, stop)
+            if stop.is_set() or self._failed.is_set():
+                return
+            self._read_block(index, self._header.data_offset + begin, end - begin, sink)
+            progress(end - begin)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

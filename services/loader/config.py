@@ -79,7 +79,7 @@ class LoaderConfig(TrustConfig):
     live_load_bytes_per_s: int = Field(
         1 << 30,
         ge=0,
-        description="most bytes read per second, at idle priority, while engines of this host serve; 0 is no "
+        description="most bytes read per second, at idle I/O priority and fewer with busy cores, while engines of this host serve; 0 is no "
         "bound; with no engine serving, reads go at full speed",
     )
     model_path: Path | None = Field(

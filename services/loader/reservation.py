@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Self
 
+from services.common.rest import Rest
 from services.loader.place import Holding, Place, PlaceKind, Slot
 from services.loader.shared_mapping import SharedMapping
 from services.loader.sink import FileSink, MappedSink, Sink
@@ -54,26 +55,26 @@ class Reservation:
         return self._slot.kind
 
     @contextlib.contextmanager
-    def populating(self, begin: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def populating(self, is_busy: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Takes the rest of the pages while the scope reads into them: the disk need not wait for that.
 
         Args:
-            begin: Called first by the thread that takes them.
+            is_busy: Whether it is to rest between pieces, as somebody is served.
         """
         if self._mapping is None:
             yield
             return
         ended = threading.Event()
-        with ThreadPoolExecutor(1, "halogen-populate", begin) as pool:
-            ahead = pool.submit(self._populate, self._mapping, ended)
+        with ThreadPoolExecutor(1, "halogen-populate") as pool:
+            ahead = pool.submit(self._populate, self._mapping, ended, is_busy)
             try:
                 yield
             finally:
                 ended.set()
         ahead.result()
 
-    def _populate(self, mapping: SharedMapping, ended: threading.Event) -> None:
-        mapping.populate(stop=ended)
+    def _populate(self, mapping: SharedMapping, ended: threading.Event, is_busy: Callable[[], bool]) -> None:
+        mapping.populate(stop=ended, rest=Rest(is_busy, ended).take)
         self.huge_pages = mapping.smaps().is_huge
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,9 +18,7 @@ from services.loader.smaps import Smaps, parse_smaps
 
 _MADV_POPULATE_READ: Final = 22  # linux/mman.h, since 5.14; Python 3.11 does not name them
 _MADV_POPULATE_WRITE: Final = 23
-_STEP_BYTES: Final = (
-    4 << 20
-)  # whole huge pages; between two looks whether to stop, also by a thread that hardly runs
+_STEP_BYTES: Final = 4 << 20  # between two looks whether to stop
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -52,12 +51,18 @@ class SharedMapping:
         self.view.release()
         self._map.close()
 
-    def populate(self, end: int | None = None, stop: threading.Event | None = None) -> None:
+    def populate(
+        self,
+        end: int | None = None,
+        stop: threading.Event | None = None,
+        rest: Callable[[], None] = lambda: None,
+    ) -> None:
         """Takes all pages up to `end`, huge ones where possible; other threads run meanwhile.
 
         Args:
             end: In bytes; the whole file's when None.
             stop: Ends it early.
+            rest: Called after every 4 MiB.
 
         Raises:
             OSError: There is not enough memory.
@@ -68,6 +73,7 @@ class SharedMapping:
             if stop is not None and stop.is_set():
                 return
             self._populate(begin, min(_STEP_BYTES, end - begin))
+            rest()
 
     def _populate(self, begin: int, size_bytes: int) -> None:
         """By ctypes: Python's own madvise keeps all other threads waiting."""

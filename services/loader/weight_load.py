@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Callable
@@ -48,8 +47,7 @@ class WeightLoad(NamedTuple):
         try:
             _write_header(self.header, self.reservation.sink)
             progress(self.header.data_offset)
-            stand_back = functools.partial(reading.pace.stand_back, self.header.data_bytes)
-            with self.reservation.populating(stand_back):
+            with self.reservation.populating(lambda: reading.pace.holds_back):
                 reader.read_into(self.reservation.sink, progress, stop)
         except BaseException:
             self.reservation.discard()

@@ -154,7 +154,7 @@ PROMISES = {
         "test_requests_and_shapes_go_the_whole_way",
         "test_logits_of_another_form_are_named",
         "test_an_artifact_whose_own_requests_are_refused",
-        "test_threads_that_get_no_time_are_relieved",
+        "test_reads_take_a_part_of_what_is_idle",
         "test_a_rest_is_in_proportion",
         "test_what_is_a_loads_own_is_told",
     ],

@@ -1,8 +1,10 @@
-"""Reads beside live traffic: bounded, at idle priority, and at full speed when nobody is served."""
+"""Reads beside live traffic: bounded, at idle I/O priority, and at full speed when nobody is served."""
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +13,10 @@ from services.common.checkpoint.digest import BLOCK_BYTES
 from services.common.checkpoint.verified_artifact import read_header
 from services.common.registry.records import EngineRecord, GenerationState
 from services.loader.block_reader import BlockReader
-from services.loader.cpu_class import is_idle
+from services.loader.idle_time import idle_s
 from services.loader.io_priority import IoClass, io_class
-from services.loader.pace import SMALL_LOAD_BYTES, FullSpeed, GentlePace
+from services.loader.live_rate import LEAST_BYTES_PER_S, LOOK_S, LiveRate
+from services.loader.pace import GentlePace
 from services.loader.sink import ScratchSink
 from services.loader.token_bucket import TokenBucket
 from services.loader.traffic import Traffic
@@ -54,7 +57,7 @@ class Waits(threading.Event):
 def test_a_read_beside_live_traffic_holds_back_and_others_do_not() -> None:
     """Priority and bandwidth follow the traffic from block to block.
 
-    Fault injection: turns red when GentlePace.before or stand_back does not look at the traffic.
+    Fault injection: turns red when GentlePace.before does not look at the traffic.
     """
     live, stop = [False], Waits()
     pace = GentlePace(lambda: live[0], BLOCK_BYTES, clock_s=lambda: 0.0)
@@ -63,7 +66,6 @@ def test_a_read_beside_live_traffic_holds_back_and_others_do_not() -> None:
     def read() -> None:
         for is_live in (False, True, True, False):
             live[0] = is_live
-            pace.stand_back(SMALL_LOAD_BYTES + 1)
             pace.before(BLOCK_BYTES, stop)
             seen.append((io_class(), pace.manners))
 
@@ -72,7 +74,7 @@ def test_a_read_beside_live_traffic_holds_back_and_others_do_not() -> None:
     thread.join()
     held_back = (
         IoClass.IDLE,
-        f"beside live traffic: idle CPU and I/O priority, at most {BLOCK_BYTES} bytes/s",
+        f"beside live traffic: idle I/O priority, at most {BLOCK_BYTES} bytes/s, fewer with busy cores",
     )
     free = (IoClass.NORMAL, "")
     assert [free, held_back, held_back, free] == seen
@@ -87,86 +89,74 @@ def test_no_bound_is_idle_priority_alone() -> None:
     thread = threading.Thread(target=pace.before, args=(BLOCK_BYTES, stop))
     thread.start()
     thread.join()
-    assert ([], "beside live traffic: idle CPU and I/O priority") == (stop.waited_s, pace.manners)
+    assert ([], "beside live traffic: idle I/O priority") == (stop.waited_s, pace.manners)
 
 
-class Watched(FullSpeed):
-    """Says that somebody is served, and remembers which thread asked what."""
+@pytest.mark.parametrize(
+    ("idle_cores", "bytes_per_s"),
+    [(0.0, LEAST_BYTES_PER_S), (0.4, 300_000_000), (2.0, 1 << 30)],
+)
+def test_reads_take_a_part_of_what_is_idle(idle_cores: float, bytes_per_s: int) -> None:
+    """A quarter of the idle time, never more than the bound, and never nothing.
 
-    stands_back = True
+    Fault injection: turns red when LiveRate.look leaves out the share, the bound or the least.
+    """
+    rate = LiveRate(1 << 30, 0.0)
+    rate.look(70.0, 0.0)
+    assert 1 << 30 == rate.bytes_per_s, "one look tells nothing"
+    assert (False, True) == (rate.is_due(LOOK_S / 2), rate.is_due(0.5))
+    rate.look(70.0 + 0.5 * idle_cores, 0.5)
+    assert pytest.approx(bytes_per_s) == rate.bytes_per_s
 
-    def __init__(self) -> None:
-        self.read: list[tuple[int, threading.Thread]] = []
-        self.stood_back: list[tuple[int, threading.Thread]] = []
 
-    def before(self, size_bytes: int, stop: threading.Event) -> None:
-        self.read.append((size_bytes, threading.current_thread()))
+def test_the_rate_is_that_of_the_last_look() -> None:
+    """While the cores are busy a block waits its turn at the least rate; at the full one as soon as they are not.
 
-    def stand_back(self, load_bytes: int) -> None:
-        self.stood_back.append((load_bytes, threading.current_thread()))
+    Fault injection: turns red when GentlePace does not hand the rate to its bucket.
+    """
+    now_s, idle, stop = [0.0], [0.0], Waits()
+    pace = GentlePace(lambda: True, 1 << 30, clock_s=lambda: now_s[0], idle_s=lambda: idle[0])
+
+    def read() -> None:
+        for idle_cores in (0, 0, 2):
+            pace.before(BLOCK_BYTES, stop)
+            now_s[0] += 1
+            idle[0] += idle_cores
+            pace.before(BLOCK_BYTES, stop)
+            pace.before(BLOCK_BYTES, stop)
+            now_s[0] += 1
+            idle[0] += idle_cores
+
+    thread = threading.Thread(target=read)  # its priority goes with it
+    thread.start()
+    thread.join()
+    busy, free = BLOCK_BYTES / LEAST_BYTES_PER_S, BLOCK_BYTES / (1 << 30)
+    waits = pytest.approx([0, 0, busy, 0, 0, busy, 0, 0, free])
+    assert waits == stop.waited_s
+
+
+def test_the_kernel_counts_idle_time(tmp_path: Path) -> None:
+    """Of all cores, waits for a disk included; it only grows."""
+    (tmp_path / "stat").write_text("cpu  9 9 9 300 200 9 9 0 0 0\ncpu0 1 1 1 1 1 1 1 0 0 0\n")
+    assert 500 / os.sysconf("SC_CLK_TCK") == idle_s(tmp_path / "stat")
+    assert idle_s() <= idle_s()
 
 
 def test_every_block_asks_the_pace(stored: StoredArtifact) -> None:
-    """Before it is read, by the thread that reads it."""
+    """Before it is read; a read that is called off does not sit a wait out."""
     path, header = stored.path(stored.manifest.weights), read_header(stored)
-    pace = Watched()
-    BlockReader(path, header, 2, pace=pace, longest_wait_s=60).read_into(
-        ScratchSink(), lambda _: None, threading.Event()
-    )
-    assert [BLOCK_BYTES] * 3 == [size_bytes for size_bytes, _ in pace.read]
-    assert [(header.data_bytes, thread) for _, thread in pace.read] == pace.stood_back
+    asked: list[int] = []
 
+    class Counting:
+        manners = ""
+        holds_back = True
 
-def test_threads_that_get_no_time_are_relieved(stored: StoredArtifact) -> None:
-    """Where those that stand back get nothing done, the caller's own thread, which does not, reads in their place.
-
-    Fault injection: turns red when BlockReader._relieve reads nothing, or stands back itself.
-    """
-    path, header = stored.path(stored.manifest.weights), read_header(stored)
-    others, caller = threading.Event(), threading.current_thread()
-
-    class Starved(Watched):
         def before(self, size_bytes: int, stop: threading.Event) -> None:
-            super().before(size_bytes, stop)
-            if threading.current_thread() is caller:
-                others.set()
-            else:
-                assert others.wait(30)  # until the caller has come
+            asked.append(size_bytes)
 
-    pace = Starved()
-    sink, told = ScratchSink(), list[int]()
-    BlockReader(path, header, 1, pace=pace, longest_wait_s=0.001).read_into(
-        sink, told.append, threading.Event()
-    )
-    assert 3 * BLOCK_BYTES == sum(told)
-    assert caller in {thread for _, thread in pace.read}
-    assert caller not in {thread for _, thread in pace.stood_back}
-
-
-def test_a_thread_behind_everybody_runs_as_an_idle_one() -> None:
-    """Beside live traffic a thread leaves the cores to others for good; a small load is over before that matters.
-
-    Fault injection: turns red when GentlePace.stand_back does not call turn_idle, or calls it for small loads.
-    """
-    live, seen = [False], list[bool]()
-    pace = GentlePace(lambda: live[0], 0)
-
-    def read() -> None:
-        for is_live, load_bytes in (
-            (False, 1 << 40),
-            (True, SMALL_LOAD_BYTES),
-            (True, 1 << 40),
-            (False, 1 << 40),
-        ):
-            live[0] = is_live
-            pace.stand_back(load_bytes)
-            seen.append(is_idle())
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    thread.join()
-    assert [False, False, True, True] == seen
-    assert not is_idle(), "it is the reading thread's alone"
+    reader = BlockReader(path, header, 2, pace=Counting())
+    reader.read_into(ScratchSink(), lambda _: None, threading.Event())
+    assert [BLOCK_BYTES] * 3 == asked
 
 
 @pytest.mark.parametrize(

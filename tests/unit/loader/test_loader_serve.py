@@ -321,7 +321,7 @@ async def test_reads_hold_back_while_an_engine_of_this_host_serves(
         await prepare(loader, stored.manifest.id)
         record = await record_with_artifacts(loaders)
     assert record.reading.endswith(
-        "; beside live traffic: idle CPU and I/O priority, at most 1073741824 bytes/s"
+        "; beside live traffic: idle I/O priority, at most 1073741824 bytes/s, fewer with busy cores"
     )
 
 

@@ -13,8 +13,8 @@ RESTS: Final = 9  # times as long as it worked: beside requests a load has a ten
 class Rest:
     """Taken between two pieces of work by the thread that loads; none while nobody is served.
 
-    Its thread cannot run at idle priority instead: it needs the interpreter's lock now and then, and the thread that
-    computes would wait for it.
+    Its thread cannot run at idle priority instead: whenever it was kept from running while it has the interpreter's
+    lock, all others of its process would wait.
 
     Args:
         is_busy: Whether requests are under way; asked by that thread.

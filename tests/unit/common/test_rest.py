@@ -7,8 +7,8 @@ import threading
 import pytest
 import torch
 
+from services.common.rest import RESTS, Rest
 from services.engine.mapping import populate
-from services.engine.rest import RESTS, Rest
 
 
 class Waits(threading.Event):
