@@ -41,8 +41,8 @@ def check_rest(world: SwapWorld) -> None:
     for stream in world.running.streams:
         _check_answer(world, stream)
         hold("I2", stream.revision is None or stream.revision >= _seen_before(world, stream), stream)
-    files = {path.name for path in world.weights.iterdir()}
-    hold("I12", not {name for name in files if name.endswith(".writing")}, files)
+    unfinished = list(world.weights.glob("*.writing"))
+    hold("I12", not unfinished, unfinished)
     deaths = [world.system.deaths.get_nowait() for _ in range(world.system.deaths.qsize())]
     killed = {f"{name} ended with status -9" for name, _ in world.killed_s}
     assert {line.partition(";")[0] for line in deaths} <= killed, "nothing dies but what is killed"

@@ -28,8 +28,8 @@ async def test_r_c6_a_silent_connection_is_given_up_and_the_watch_resumes(
 ) -> None:
     """What is written while nothing passes, and nothing says so, is told afterwards, and the lease is held.
 
-    Fault injection: turns red when `etcd_wire` leaves pings a minute, as gRPC does, or `follow` resumes after the
-    revision of the new stream's header, which is past the keys.
+    Fault injection: turns red when `etcd_wire` leaves pings a minute, as gRPC does, or the new watch begins with what
+    comes, with no start_revision.
     """
     server = make_etcd("--grpc-keepalive-min-time=50ms")
     server.start()
