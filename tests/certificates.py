@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 _DAY = dt.timedelta(days=1)
+_LASTS = 90 * _DAY
 
 
 class KeyPair(NamedTuple):
@@ -49,14 +50,15 @@ class Authority:
         uris: Sequence[str] = (),
         hosts: Sequence[str] = ("localhost",),
         addresses: Sequence[str] = ("127.0.0.1",),
+        lasts: dt.timedelta = _LASTS,
     ) -> KeyPair:
-        """A certificate for the holder of a fresh key."""
+        """A certificate for the holder of a fresh key; one that lasts less than no time has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
         names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
         names += [x509.UniformResourceIdentifier(uri) for uri in uris]
         signed = (
-            _builder(_named(name), self._name, key.public_key())
+            _builder(_named(name), self._name, key.public_key(), lasts)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -72,7 +74,10 @@ def _named(name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    lasts: dt.timedelta = _LASTS,
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
@@ -82,5 +87,5 @@ def _builder(
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _DAY)
-        .not_valid_after(now + _DAY)
+        .not_valid_after(now + lasts)
     )

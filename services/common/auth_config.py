@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Literal
 
@@ -9,12 +10,13 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
 from services.common.auth.access import Access
-from services.common.auth.tls import KeyPair, ServerTls, read_certificates
+from services.common.auth.tls import RENEW_BEFORE, KeyPair, ServerTls, read_certificates
 from services.common.auth.tokens import Tokens
 from services.common.reread_file import RereadFile
 from services.common.rpc.address import Address
-from services.common.rpc.credentials import Credentials, read_token
+from services.common.rpc.credentials import Credentials
 from services.common.rpc.door import Door
+from services.common.token_file import read_token
 
 
 class AuthConfig(BaseSettings):
@@ -81,7 +83,17 @@ class AuthConfig(BaseSettings):
     @property
     def door(self) -> Door:
         """How callers come in; raises ValueError where a file cannot be read."""
-        return Door(access=self._access, tls=self._server_tls)
+        callers = RereadFile(self.callers_file, Tokens.read) if self.callers_file else None
+        certificates = self.tls_client_ca_file is not None
+        if self.auth == "off" or (callers is None and not certificates):
+            return Door(tls=self._server_tls)
+        access = Access(callers, certificates=certificates)
+        return Door(access=access, callers=callers, tls=self._server_tls)
+
+    def expiring(self, now: dt.datetime) -> dt.datetime | None:
+        """When this process's certificate expires, if that is soon: it is not read again."""
+        own = KeyPair.read(self.tls_cert_file, self.tls_key_file)
+        return own.expires if own and own.expires - now < RENEW_BEFORE else None
 
     @property
     def credentials(self) -> Credentials:
@@ -94,14 +106,6 @@ class AuthConfig(BaseSettings):
             key_file=own[1],
             server_name=self.tls_server_name,
         )
-
-    @property
-    def _access(self) -> Access | None:
-        tokens = RereadFile(self.callers_file, Tokens.read) if self.callers_file else None
-        certificates = self.tls_client_ca_file is not None
-        if self.auth == "off" or (tokens is None and not certificates):
-            return None
-        return Access(tokens, certificates=certificates)
 
     @property
     def _server_tls(self) -> ServerTls | None:

@@ -211,6 +211,8 @@ def _first_fault(failure: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"{name} is needed; see --help"
     what = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if not fault["loc"] or what.startswith(f"{name} "):  # it names its setting by itself
+        return f"{what}; see --help"
     is_plain = isinstance(fault["input"], str | int | float) and "@" not in str(fault["input"])
     got = f" (got {fault['input']!r})" if is_plain else ""  # not a URL's user and password
-    return f"{name}: {what}{got}; see --help" if fault["loc"] else f"{what}; see --help"
+    return f"{name}: {what}{got}; see --help"

@@ -6,22 +6,22 @@ import ssl
 from pathlib import Path
 
 from services.common.errors import PreconditionFailed
+from services.common.secret_file import SecretRefused
+from services.common.token_file import read_token
 
 
-def read_token(file: Path | None, setting: str) -> str:
+def token_in(file: Path | None, setting: str) -> str:
     """The bearer token in the file that a setting names; empty where it names none.
 
     Raises:
-        PreconditionFailed: It cannot be read, or is no token.
+        PreconditionFailed: It cannot be read, others may read it, or it holds no token.
     """
     try:
-        token = file.read_text(encoding="ascii").strip() if file else ""
-    except (OSError, ValueError) as failure:
-        what = failure.strerror if isinstance(failure, OSError) else "it is not ASCII"
-        raise _unreadable(setting, what or "no file") from None
-    if not token.isprintable():  # it would not fit into a header
-        raise _unreadable(setting, "it is more than one line")
-    return token
+        return read_token(file, setting, "put the server's token there") if file else ""
+    except SecretRefused as fault:
+        raise PreconditionFailed(
+            f"{setting} cannot be used: {fault.why}", reason=_reason(setting, "TOKEN_UNREADABLE")
+        ) from None
 
 
 def trusted(ca_file: Path | None, setting: str) -> ssl.SSLContext | bool:
@@ -39,12 +39,6 @@ def trusted(ca_file: Path | None, setting: str) -> ssl.SSLContext | bool:
             f"{setting} cannot be read: {failure.strerror or 'not certificates in PEM'}",
             reason=_reason(setting, "CA_UNREADABLE"),
         ) from None
-
-
-def _unreadable(setting: str, what: str) -> PreconditionFailed:
-    return PreconditionFailed(
-        f"{setting} cannot be read: {what}", reason=_reason(setting, "TOKEN_UNREADABLE")
-    )
 
 
 def _reason(setting: str, what: str) -> str:

@@ -19,10 +19,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from services.common.ids import ArtifactId
-from services.common.readiness import Readiness
 from services.common.registry.contact import RegistryContact
 from services.common.release import release
-from services.common.rpc.in_flight import InFlight
+from services.common.rpc.server import RpcServer
 
 PREFIX: Final = "halogen_"
 UNKNOWN: Final = "unknown"  # the model of a request that was never routed
@@ -57,16 +56,13 @@ def short(artifact_id: ArtifactId) -> str:
     return artifact_id[:12]
 
 
-def fresh_registry(
-    role: str, build: str, readiness: Readiness, in_flight: InFlight, contact: RegistryContact
-) -> CollectorRegistry:
+def fresh_registry(role: str, build: str, server: RpcServer, contact: RegistryContact) -> CollectorRegistry:
     """A registry for one process: what the system knows of it, and what every process of ours tells.
 
     Args:
         role: "gateway", ...
         build: What runs, for example ``halogen/0.1.0``.
-        readiness: Of its server.
-        in_flight: The same.
+        server: The process's.
         contact: The process's, with the registry of facts.
     """
     registry = CollectorRegistry()
@@ -75,19 +71,41 @@ def fresh_registry(
     GCCollector(registry=registry)
     live, ours = LiveMetrics(registry), ("role",)
     live.gauges("build_info", "Which build this is.", ("role", "build"), lambda: {(role, build): 1})
-    live.gauges("ready", "1 while it can do its work, else 0.", ours, lambda: {(role,): readiness.ready})
+    live.gauges(
+        "ready", "1 while it can do its work, else 0.", ours, lambda: {(role,): server.readiness.ready}
+    )
     live.gauges(
         "registry_stale",
         "1 while what it knows of the registry may be out of date, else 0.",
         ours,
         lambda: {(role,): bool(contact.stale)},
     )
+    in_flight, callers, tls = server.in_flight, server.door.callers, server.door.tls
+    expires_s = tls.own.expires.timestamp() if tls else None
     live.gauges("calls_in_flight", "Calls under way, no watches.", ours, lambda: {(role,): in_flight.count})
     live.counters(
         "calls_refused_total",
         "Calls that came too late: it is stopping.",
         ours,
         lambda: {(role,): in_flight.refused},
+    )
+    live.counters(
+        "callers_refused_total",
+        "Calls that were not let in, by what was wrong with the credential.",
+        ("role", "reason"),
+        lambda: {(role, reason): count for reason, count in server.refusals.counts.items()},
+    )
+    live.gauges(
+        "callers_file_refused",
+        "1 while the file of callers cannot be taken as it is, and what it said before holds, else 0.",
+        ours,
+        lambda: {(role,): callers is not None and not callers.is_taken},
+    )
+    live.gauges(
+        "certificate_expiry_timestamp_seconds",
+        "When the certificate that it was started with expires; none without TLS.",
+        ours,
+        lambda: {(role,): expires_s} if expires_s is not None else {},
     )
     return registry
 

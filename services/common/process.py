@@ -79,6 +79,8 @@ def launch(config_type: type[C], serve: Serve[C]) -> None:
     log.info("configuration", **config.as_event())
     if slips := config.misspelt(os.environ):
         log.warning("variables_misspelt", do_you_mean=slips)
+    if expires := config.expiring(dt.datetime.now(dt.UTC)):
+        log.warning("certificate_expires", path=str(config.tls_cert_file), expires=expires.isoformat())
 
     def started(bound: Address) -> None:
         log.info("listening", protocol="grpc", address=str(bound))

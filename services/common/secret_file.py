@@ -11,6 +11,18 @@ _MAX_BYTES: Final = 1 << 20
 _OTHERS: Final = stat.S_IRWXO | stat.S_IWGRP
 
 
+class SecretRefused(ValueError):
+    """A file that cannot be a secret's.
+
+    Attributes:
+        why: The same without setting and path, for where paths are nobody's business.
+    """
+
+    def __init__(self, setting: str, path: Path, why: str) -> None:
+        super().__init__(f"{setting} {path}: {why}")
+        self.why = why
+
+
 def read_secret(path: Path, setting: str, remedy: str = "") -> bytes:
     """What the file holds.
 
@@ -22,7 +34,7 @@ def read_secret(path: Path, setting: str, remedy: str = "") -> bytes:
         remedy: How such a file is made, for messages.
 
     Raises:
-        ValueError: It cannot be read, is no plain file or too long, or others may read it or write to it.
+        SecretRefused: It cannot be read, is no plain file or too long, or others may read it or write to it.
     """
     try:
         with open(path, "rb", opener=_open_at_once) as file:
@@ -30,7 +42,7 @@ def read_secret(path: Path, setting: str, remedy: str = "") -> bytes:
             return file.read()
     except OSError as fault:
         why = (fault.strerror or "cannot be read").lower()
-        raise ValueError(f"{setting} {path}: {why}{remedy and '; ' + remedy}") from None
+        raise SecretRefused(setting, path, f"{why}{remedy and '; ' + remedy}") from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -40,8 +52,8 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _check(path: Path, setting: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise ValueError(f"{setting} {path}: not a plain file")
+        raise SecretRefused(setting, path, "not a plain file")
     if found.st_mode & _OTHERS:
-        raise ValueError(f"{setting} {path}: open to others than its owner; run chmod 600 on it")
+        raise SecretRefused(setting, path, "open to others than its owner; run chmod 600 on it")
     if found.st_size > _MAX_BYTES:
-        raise ValueError(f"{setting} {path}: longer than {_MAX_BYTES} bytes")
+        raise SecretRefused(setting, path, f"longer than {_MAX_BYTES} bytes")

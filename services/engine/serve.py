@@ -145,9 +145,7 @@ class _Room:
 
     async def serve(self, store: Store, stop: Stop, started: Started) -> None:
         server = RpcServer([SERVICE], self._config.slow_reader_s, self._config.door)
-        registry = fresh_registry(
-            self._config.role, self._build, server.readiness, server.in_flight, self._contact
-        )
+        registry = fresh_registry(self._config.role, self._build, server, self._contact)
         export(registry, self._engine, self._generations, self._build)
         export_progress(registry, self._progress)
         checks = {"checkpoint": lambda: self._check_checkpoint(server.readiness.missing)}

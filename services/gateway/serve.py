@@ -75,7 +75,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
     async with AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s, config.door)
         contact = RegistryContact()
-        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
+        registry = fresh_registry(config.role, version(), server, contact)
         facts = await scope.enter_async_context(_followed(store, contact))
         checks = {"checkpoint": lambda: _checkpoint_check(facts.status, server, contact)}
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry, checks))

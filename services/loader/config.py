@@ -11,7 +11,7 @@ from services.common.cache_dir import default_cache_dir
 from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.errors import HalogenError, InvalidRequest
-from services.common.http_credentials import read_token
+from services.common.http_credentials import token_in
 from services.common.memory_guard import DEFAULT_RATIO
 from services.common.model_registry_config import CA_SETTING, TOKEN_SETTING, ModelRegistryConfig
 from services.common.store_location import is_http
@@ -175,7 +175,7 @@ class LoaderConfig(TrustConfig):
         """How an http(s) store is asked; raises PreconditionFailed where the token's file cannot be read."""
         return HttpOptions(
             ca_file=self.store_ca_file,
-            token=read_token(self.store_token_file, "--store-token-file"),
+            token=token_in(self.store_token_file, "--store-token-file"),
             timeout_s=self.store_timeout_s,
         )
 
@@ -184,7 +184,7 @@ class LoaderConfig(TrustConfig):
         return HttpOptions(
             ca_file=self.registry.ca_file,
             ca_setting=CA_SETTING,
-            token=read_token(self.registry.token_file, TOKEN_SETTING),
+            token=token_in(self.registry.token_file, TOKEN_SETTING),
             timeout_s=self.registry.timeout_s,
             tries=REGISTRY_TRIES,
         )

@@ -54,7 +54,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     sweep_abandoned(places)
     server = RpcServer([SERVICE], config.slow_reader_s, config.door)
     contact = RegistryContact()
-    registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
+    registry = fresh_registry(config.role, version(), server, contact)
     metrics = LoaderMetrics(registry)
     traffic = Traffic(boot_id())
     async with (

@@ -13,6 +13,7 @@ from services.common.errors import HalogenError
 from services.common.metrics import PREFIX, LiveMetrics, Readings
 from services.scheduler.admission import Admission
 from services.scheduler.engine_instance import Contact, EngineInstance
+from services.scheduler.registry_push import RegistryPush
 
 
 class SchedulerMetrics:
@@ -83,6 +84,19 @@ def export_live(registry: CollectorRegistry, admission: Admission) -> None:
         "scheduler_leads", "1 while this scheduler leads, else 0.", lambda: int(admission.term is not None)
     )
     live.gauge("scheduler_term", "Its term while it leads, else 0.", lambda: admission.term or 0)
+
+
+_FINAL: Final = (("false", False), ("true", True))
+
+
+def export_pushes(registry: CollectorRegistry, push: RegistryPush | None) -> None:
+    """Makes what became of pushes to the registry of models part of `registry`; None where there is none."""
+    LiveMetrics(registry).counters(
+        "push_failures_total",
+        "Tries to tell the registry of models of a commit that came to nothing; final: no other follows by itself.",
+        ("final",),
+        lambda: {(final,): push.failures[is_over] if push else 0 for final, is_over in _FINAL},
+    )
 
 
 def _each(fleet: Iterable[EngineInstance], read: Callable[[EngineInstance], float]) -> Callable[[], Readings]:

@@ -13,7 +13,7 @@ import aiohttp
 
 from services.common.daemon_resolver import DaemonResolver
 from services.common.errors import PreconditionFailed, Unavailable
-from services.common.http_credentials import read_token, trusted
+from services.common.http_credentials import token_in, trusted
 from services.common.ids import ModelName, Revision
 from services.common.model_registry_config import CA_SETTING, TOKEN_SETTING, ModelRegistryConfig
 
@@ -67,7 +67,7 @@ class ModelRegistry:
         """With the digest of RFC 9530, so that the registry can tell the same document from another."""
         digest = base64.b64encode(hashlib.sha256(document).digest()).decode()
         headers = {"Content-Type": "application/json", "Content-Digest": f"sha-256=:{digest}:"}
-        token = read_token(self._config.token_file, TOKEN_SETTING)
+        token = token_in(self._config.token_file, TOKEN_SETTING)
         return {**headers, "Authorization": f"Bearer {token}"} if token else headers
 
     @contextlib.contextmanager

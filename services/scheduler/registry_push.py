@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -46,6 +47,9 @@ class RegistryPush:
         commits: Its commits/, followed.
         receiver: The registry of models.
         outbox: Decides what is next.
+
+    Attributes:
+        failures: How many tries came to nothing, by whether each was the last one.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class RegistryPush:
         self._pulse = Pulse()
         self._timer: asyncio.TimerHandle | None = None  # beats when the next one is due
         self._leads = False
+        self.failures = collections.Counter[bool]()
 
     def lead(self) -> None:
         """Pushes from now on, beginning with what is pending already."""
@@ -161,6 +166,7 @@ class RegistryPush:
     def _is_over(self, key: str, failure: HalogenError) -> bool:
         now_s = asyncio.get_running_loop().time()
         is_over = self._outbox.failed(key, now_s) or isinstance(failure, PreconditionFailed)
+        self.failures[is_over] += 1
         log.warning(
             "push_metadata_failed",
             key=key,

@@ -28,7 +28,7 @@ from services.scheduler.config import SchedulerConfig
 from services.scheduler.engines import Engines
 from services.scheduler.fleet import Fleet
 from services.scheduler.leadership import Leadership
-from services.scheduler.metrics import SchedulerMetrics, export_live
+from services.scheduler.metrics import SchedulerMetrics, export_live, export_pushes
 from services.scheduler.occupancy_client import watch_occupancy
 from services.scheduler.registry_push import pushing
 from services.scheduler.rollout_writer import RolloutWriter
@@ -46,7 +46,7 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
     async with contextlib.AsyncExitStack() as scope:
         server = RpcServer(SERVICES, config.slow_reader_s, config.door)
         contact = RegistryContact()
-        registry = fresh_registry(config.role, version(), server.readiness, server.in_flight, contact)
+        registry = fresh_registry(config.role, version(), server, contact)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
         desk = scope.enter_context(TicketDesk(_admission(config)))
         targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
@@ -71,6 +71,7 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         await scope.enter_async_context(background(_report(engines, desk, server, views)))
         writer = RolloutWriter(store, views, config.commit_timeout_s, config.sync_status)
         push = await scope.enter_async_context(pushing(store, config.registry))
+        export_pushes(registry, push)
         leadership = Leadership(desk, writer, registration, push)
         await scope.enter_async_context(background(_seek(leadership, store, config, engines, views)))
         scope.callback(server.readiness.end)  # first of all; then it resigns, and its record is withdrawn

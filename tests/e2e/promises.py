@@ -193,6 +193,17 @@ PROMISES = {
         "test_tenants_share_nothing",
         "test_nobody_ends_another_tenants",
     ],
+    "5 credentials: made, mended, withdrawn, refused, expired": [
+        *("test_a_token_goes_into_a_file", "test_nothing_is_added_to_what", "test_a_line_is_added_behind"),
+        *("test_a_file_that_was_mended_by_its_mode", "test_a_token_is_withdrawn_also_where"),
+        *(
+            "test_a_file_that_went_bad",
+            "test_a_watch_ends_with_its_callers",
+            "test_who_is_refused_is_counted",
+        ),
+        *("test_where_tls_is_in_the_way", "test_an_expired_certificate_is_refused"),
+        "test_files_that_cannot_be_used_fail_the_push",
+    ],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],

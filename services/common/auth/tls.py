@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -12,6 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509 import load_pem_x509_certificates
 
 from services.common.secret_file import read_secret
+
+RENEW_BEFORE: Final = dt.timedelta(days=14)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class KeyPair:
         """Reads both; None where neither is given.
 
         Raises:
-            ValueError: One alone is given, one cannot be read or is none, or they are not of each other.
+            ValueError: One alone is given, one cannot be read or is none, they are not of each other, or the certificate
+                has expired: nobody would speak with its holder.
         """
         if cert_file is None and key_file is None:
             return None
@@ -40,7 +44,14 @@ class KeyPair:
         certified = load_pem_x509_certificates(pair.certificates)[0].public_key()
         if _encoded(key) != _encoded(certified):
             raise ValueError(f"--tls-key-file {key_file} is not the key of --tls-cert-file {cert_file}")
+        if pair.expires <= dt.datetime.now(dt.UTC):
+            raise ValueError(f"--tls-cert-file {cert_file} has expired at {pair.expires:%FT%TZ}; renew it")
         return pair
+
+    @property
+    def expires(self) -> dt.datetime:
+        """When the certificate ends, UTC."""
+        return load_pem_x509_certificates(self.certificates)[0].not_valid_after_utc
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

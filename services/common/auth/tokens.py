@@ -42,16 +42,11 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Reads a file of lines ``role name sha256-of-token``; empty ones, and those that begin with #, say nothing.
-
-        Raises:
-            ValueError: It is missing, open to others, or has a line that is not of that form; the message names it.
-        """
-        lines = read_secret(path, "--callers-file").decode(errors="replace").splitlines()
-        said = [(number, line.split()) for number, line in enumerate(lines, 1) if _says(line)]
-        if not said:
+        """Reads a file of callers that names some; raises ValueError as `callers_in` does, and where it names none."""
+        entries = callers_in(path)
+        if not entries:
             raise ValueError(f"--callers-file {path} names nobody; make a token with: halogen token")
-        return cls(_entry(path, number, fields) for number, fields in said)
+        return cls(entries)
 
     def holder(self, token: str) -> Principal:
         """Whose token it is; raises Unauthenticated where it is nobody's."""
@@ -63,6 +58,17 @@ class Tokens:
             "the bearer token is not known here; ask an operator for one, or look whether it was replaced",
             reason=TOKEN_UNKNOWN,
         )
+
+
+def callers_in(path: Path) -> list[tuple[bytes, Principal]]:
+    """What the lines ``role name sha256-of-token`` of a file say; empty ones, and those that begin with #, say nothing.
+
+    Raises:
+        ValueError: It is missing, open to others, or has a line that is not of that form; the message names it.
+    """
+    lines = read_secret(path, "--callers-file").decode(errors="replace").splitlines()
+    said = [(number, line.split()) for number, line in enumerate(lines, 1) if _says(line)]
+    return [_entry(path, number, fields) for number, fields in said]
 
 
 def digest_of(token: str) -> bytes:

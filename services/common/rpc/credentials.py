@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from services.common.auth.tls import CallerTls, KeyPair, read_certificates
 from services.common.reread_file import RereadFile
-from services.common.secret_file import read_secret
+from services.common.token_file import read_token
 
 
 def _no_token() -> str:
@@ -64,11 +64,3 @@ class Credentials:
 
 
 NO_CREDENTIALS: Final = Credentials()
-
-
-def read_token(path: Path) -> str:
-    """The token in a file, which may end in a new line; raises ValueError where there is none."""
-    token = read_secret(path, "--token-file").strip()
-    if not token.isascii() or len(token.split()) != 1:
-        raise ValueError(f"--token-file {path}: not one word of ASCII; make a token with: halogen token")
-    return token.decode()

@@ -7,6 +7,8 @@ from typing import Final
 
 from services.common.auth.access import Access
 from services.common.auth.tls import ServerTls
+from services.common.auth.tokens import Tokens
+from services.common.reread_file import RereadFile
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +17,12 @@ class Door:
 
     Attributes:
         access: Who may call what; None lets everybody do everything.
+        callers: The file that says so, where one does.
         tls: None takes calls in the clear.
     """
 
     access: Access | None = None
+    callers: RereadFile[Tokens] | None = None
     tls: ServerTls | None = None
 
 

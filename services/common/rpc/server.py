@@ -38,6 +38,8 @@ class RpcServer:
     Attributes:
         readiness: What health clients are told; set it.
         in_flight: The calls under way.
+        door: How callers come in.
+        refusals: Of those that were not let in.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class RpcServer:
         door: Door = OPEN,
     ) -> None:
         names = tuple(service_names)
-        self._tls = door.tls
+        self.door = door
         self.readiness = Readiness()
         self.in_flight = InFlight(slow_reader_s)
+        entrance = Entrance(door.access)
+        self.refusals = entrance.refusals
         self.grpc_server = grpc.aio.server(
-            interceptors=[StatusInterceptor(self.in_flight, Entrance(door.access))], options=SERVER_OPTIONS
+            interceptors=[StatusInterceptor(self.in_flight, entrance)], options=SERVER_OPTIONS
         )
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(self.readiness, names), self.grpc_server)
         reflection.enable_server_reflection(
@@ -73,9 +77,10 @@ class RpcServer:
         return Address(listen.host, port)
 
     def _bind(self, listen: str) -> int:
-        if self._tls is None:
+        tls = self.door.tls
+        if tls is None:
             return self.grpc_server.add_insecure_port(listen)
-        own, client_ca = self._tls.own, self._tls.client_ca
+        own, client_ca = tls.own, tls.client_ca
         credentials = grpc.ssl_server_credentials(
             [(own.key, own.certificates)], client_ca, require_client_auth=client_ca is not None
         )

@@ -154,9 +154,21 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             """Writes by itself, so that a write that hangs is within the guard."""
             async with self._guard(method, context) as call:
                 request = _parsed(request, handler.request_deserializer)
-                await _send(handler.unary_stream(request, context), call, context)
+                responses = handler.unary_stream(request, context)
+                if call.is_watch:
+                    responses = self._asking_again(responses, method, context)
+                await _send(responses, call, context)
 
         return guarded
+
+    async def _asking_again(
+        self, responses: AsyncGenerator[Any, None], method: str, context: Any
+    ) -> AsyncGenerator[Any, None]:
+        """The same, for as long as the caller's credential is taken: a watch has no end of its own."""
+        async with contextlib.aclosing(responses):
+            async for response in responses:
+                self._entrance.ask_again(method, context)
+                yield response
 
     @contextlib.asynccontextmanager
     async def _guard(self, method: str, context: Any) -> AsyncIterator[Call]:

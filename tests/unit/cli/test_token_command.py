@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from services.cli.main import app
 from services.common.auth.principal import Principal
 from services.common.auth.role import Role
 from services.common.auth.tokens import Tokens
-from tests.credentials import hand_out
+from services.common.token_file import read_token
+from tests.credentials import hand_out, write_secret
 
 GATEWAY_COMMANDS = (
     *("chat", "generate", "status", "publish", "unpublish", "rollback", "abort", "history", "watch"),
@@ -47,6 +50,68 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "callers").exists()
     nowhere = halogen("token", "infer", "a", "--callers-file", tmp_path / "no/callers")
     assert "can be written" in str(nowhere.exception)
+
+
+@pytest.fixture
+def _everybodys_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_everybodys_umask")
+def test_a_token_goes_into_a_file_that_commands_take(tmp_path: Path) -> None:
+    """Whatever the umask; nothing is printed, a file that is there is kept, and none is left of a failure.
+
+    Fault injection: turns red when the file is made with the mode that a shell's redirection would give it.
+    """
+    callers, file = tmp_path / "callers", tmp_path / "own.token"
+    made = halogen("token", "infer", "a", "--callers-file", callers, "--token-out", file)
+    assert (0, "", 0o600) == (made.exit_code, made.output, stat.S_IMODE(file.stat().st_mode))
+    assert Principal("a", Role.INFER) == Tokens.read(callers).holder(read_token(file))
+    before = callers.read_text()
+    again = halogen("token", "infer", "a", "--callers-file", callers, "--token-out", file)
+    assert "give a --token-out" in str(again.exception)
+    assert before == callers.read_text()
+    nowhere = tmp_path / "no/callers"
+    halogen("token", "infer", "a", "--callers-file", nowhere, "--token-out", tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_line_is_added_behind_one_that_does_not_end(tmp_path: Path) -> None:
+    """As editors leave them: both are callers then.
+
+    Fault injection: turns red when the line is appended as it is.
+    """
+    handed = hand_out(tmp_path)
+    assert not handed.callers_file.read_text().endswith("\n")
+    fresh = halogen("token", "infer", "a", "--callers-file", handed.callers_file).output.strip()
+    tokens = Tokens.read(handed.callers_file)
+    assert Principal("a", Role.INFER) == tokens.holder(fresh)
+    assert all(tokens.holder(token) for token in handed.tokens.values())
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        ("# callers\n\x00\xff not one of ours\n", 0o600, "line 2"),
+        ("", 0o644, "chmod 600"),
+    ],
+)
+def test_nothing_is_added_to_what_processes_would_refuse(
+    content: str, mode: int, why: str, tmp_path: Path
+) -> None:
+    """Another file, or one that is open to others: told, and left as it is.
+
+    Fault injection: turns red when `token` does not read the file first.
+    """
+    file = tmp_path / "callers"
+    write_secret(file, content)
+    file.chmod(mode)
+    refused = halogen("token", "infer", "a", "--callers-file", file)
+    assert isinstance(refused.exception, CommandError)
+    assert why in str(refused.exception)
+    assert content == file.read_text()
 
 
 @pytest.mark.parametrize("command", GATEWAY_COMMANDS)

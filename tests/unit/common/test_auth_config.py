@@ -60,6 +60,7 @@ def test_files_that_are_none_are_refused_at_birth(tmp_path: Path, capsys: pytest
             Config.load([flag, str(file)])
         line = capsys.readouterr().err
         assert f"{flag} {file}" in line
+        assert 1 == line.count(flag)
         assert words in line
 
 

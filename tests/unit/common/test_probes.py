@@ -17,7 +17,7 @@ from services.common.probes import Probes
 from services.common.readiness import Readiness
 from services.common.registry.contact import RegistryContact
 from services.common.rpc.address import Address
-from services.common.rpc.in_flight import InFlight
+from services.common.rpc.server import RpcServer
 from tests.scrape import get, scrape
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -25,10 +25,10 @@ LOOPBACK = Address("127.0.0.1", 0)
 
 @pytest.fixture
 async def probes() -> AsyncIterator[tuple[Readiness, str]]:
-    readiness = Readiness()
-    registry = fresh_registry("engine", "build/1", readiness, InFlight(), RegistryContact())
-    async with Probes(LOOPBACK, readiness, registry) as probes:
-        yield readiness, str(probes.bound)
+    server = RpcServer(())
+    registry = fresh_registry("engine", "build/1", server, RegistryContact())
+    async with Probes(LOOPBACK, server.readiness, registry) as probes:
+        yield server.readiness, str(probes.bound)
 
 
 async def ask(address: str, path: str) -> tuple[int, Any]:

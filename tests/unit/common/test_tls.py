@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from services.common.auth.certificate import holder_of
 from services.common.auth.principal import Principal
 from services.common.auth.role import Role
-from services.common.auth.tls import KeyPair
+from services.common.auth.tls import RENEW_BEFORE, KeyPair
 from services.common.config import ProcessConfig
 from services.common.errors import Unauthenticated
 from services.common.rpc.credentials import Credentials
@@ -72,6 +73,28 @@ def test_key_and_certificate_belong_together(authority: Authority, tmp_path: Pat
     one.key.chmod(0o644)
     with pytest.raises(ValueError, match="chmod 600"):
         KeyPair.read(*one)
+
+
+def test_an_expired_certificate_is_refused_and_one_that_expires_soon_told(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the start, with the day: a handshake would fail of it without words.
+
+    Fault injection: turns red when `KeyPair.read` does not look at the date, or `expiring` tells every certificate.
+    """
+    hour, now = dt.timedelta(hours=1), dt.datetime.now(dt.UTC)
+    expired, soon, later = (
+        authority.issue(f"lasts-{index}", lasts=lasts)
+        for index, lasts in enumerate((-hour, RENEW_BEFORE - hour, RENEW_BEFORE + hour))
+    )
+    with pytest.raises(SystemExit):
+        Config.load(["--tls-cert-file", str(expired.certificate), "--tls-key-file", str(expired.key)])
+    assert f"--tls-cert-file {expired.certificate} has expired" in capsys.readouterr().err
+    told = [
+        Config(tls_cert_file=pair.certificate, tls_key_file=pair.key).expiring(now) for pair in (soon, later)
+    ]
+    assert [True, False] == [each is not None for each in told]
+    assert Config().expiring(now) is None
 
 
 def test_settings_that_need_others_say_so(authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from structlog.testing import capture_logs
 
 from services.common.auth.principal import Principal
 from services.common.auth.role import Role
-from services.common.auth.tokens import Tokens, fresh_token, line_of
+from services.common.auth.tokens import Tokens, digest_of, fresh_token, line_of
 from services.common.errors import Unauthenticated
 from services.common.reread_file import LOOK_S, RereadFile
-from services.common.rpc.credentials import Credentials, read_token
+from services.common.rpc.credentials import Credentials
+from services.common.token_file import read_token
 from tests.credentials import hand_out, write_secret
 
 DIGEST = "ab" * 32
@@ -107,7 +109,12 @@ def test_a_changed_file_is_read_again_without_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_file_that_went_bad_changes_nothing(tmp_path: Path) -> None:
-    """Half a file, or none, lets nobody out; the log says so once, and the good one that follows is taken."""
+    """Half a file, or none, lets nobody out; the log says so once, as an error, and the good one that follows is taken.
+
+    Until then it is told that what holds is not what the file says: also a line that was taken out holds.
+
+    Fault injection: turns red when `is_taken` does not look, or a file that was mended is not taken.
+    """
     now, handed = 0.0, hand_out(tmp_path)
     file = RereadFile(handed.callers_file, Tokens.read, lambda: now)
     with capture_logs() as logs:
@@ -115,11 +122,48 @@ def test_a_file_that_went_bad_changes_nothing(tmp_path: Path) -> None:
             spoil()
             for _ in range(2):
                 now += LOOK_S
+                assert not file.is_taken
                 assert Role.INFER == file().holder(handed.tokens["infer"]).role
         new = hand_out(tmp_path)
         now += LOOK_S
+        assert file.is_taken
         assert Role.INFER == file().holder(new.tokens["infer"]).role
-    assert ["file_not_taken", "file_not_taken", "file_read_again"] == [entry["event"] for entry in logs]
+    told = [(entry["event"], entry["log_level"]) for entry in logs]
+    assert [("file_not_taken", "error")] * 2 + [("file_read_again", "info")] == told
+    assert "line 1" in logs[0]["error"]
+
+
+def test_a_file_that_was_mended_by_its_mode_is_taken(tmp_path: Path) -> None:
+    """Open to others it is refused; the chmod that the message asks for is enough.
+
+    Fault injection: turns red when only time, size and inode tell files apart.
+    """
+    now, old = 0.0, hand_out(tmp_path)
+    file = RereadFile(old.callers_file, Tokens.read, lambda: now)
+    new = hand_out(tmp_path)
+    new.callers_file.chmod(0o644)
+    now += LOOK_S
+    assert Role.INFER == file().holder(old.tokens["infer"]).role
+    new.callers_file.chmod(0o600)
+    now += LOOK_S
+    assert Role.INFER == file().holder(new.tokens["infer"]).role
+
+
+def test_a_token_is_withdrawn_also_where_the_files_time_is_kept(tmp_path: Path) -> None:
+    """Overwritten by as many bytes, with the time that it had, as copying tools do.
+
+    Fault injection: turns red when only time, size and inode tell files apart.
+    """
+    now, handed = 0.0, hand_out(tmp_path)
+    callers = handed.callers_file
+    file, before = RereadFile(callers, Tokens.read, lambda: now), callers.stat()
+    callers.write_text(callers.read_text().replace(digest_of(handed.tokens["infer"]).hex(), DIGEST))
+    while callers.stat().st_ctime_ns == before.st_ctime_ns:  # clocks of file systems are coarse
+        os.utime(callers, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(callers, ns=(before.st_atime_ns, before.st_mtime_ns))
+    now += LOOK_S
+    with pytest.raises(Unauthenticated):
+        file().holder(handed.tokens["infer"])
 
 
 def test_a_callers_own_token_comes_from_a_file_or_is_said(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,26 +13,32 @@ import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from structlog.testing import capture_logs
 
 from halogen.v1 import control_pb2, inference_pb2
 from halogen.v1.control_pb2_grpc import ControlServiceStub, add_ControlServiceServicer_to_server
 from halogen.v1.inference_pb2_grpc import InferenceServiceStub, add_InferenceServiceServicer_to_server
 from services.common.auth.access import Access
-from services.common.auth.principal import Principal, caller
+from services.common.auth.principal import Principal, caller, calling
 from services.common.auth.role import Role
 from services.common.auth.tokens import Tokens
 from services.common.errors import HalogenError, InvalidRequest, PermissionDenied, Unauthenticated
+from services.common.metrics import fresh_registry
+from services.common.registry.contact import RegistryContact
 from services.common.reread_file import LOOK_S, RereadFile
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
-from services.common.rpc.credentials import Credentials, read_token
+from services.common.rpc.credentials import Credentials
 from services.common.rpc.door import Door
 from services.common.rpc.endpoint import Endpoint
+from services.common.rpc.entrance import Entrance
 from services.common.rpc.server import RpcServer
 from services.common.rpc.status import from_rpc_error
 from services.common.telemetry.tracing import outgoing, span
+from services.common.token_file import read_token
 from tests.credentials import HandedOut, hand_out, write_secret
 from tests.recorded_spans import recording
+from tests.scrape import Scrape, read
 
 SERVICES = ["halogen.v1.InferenceService", "halogen.v1.ControlService"]
 DEADLINE_S = 30.0
@@ -44,6 +51,7 @@ class Gateway:
         self.callers: list[Principal | None] = []
         self.traces: list[str] = []
         self.left_s: list[float] = []
+        self.news = asyncio.Event()
 
     def note(self, context: Any) -> None:
         self.callers.append(caller())
@@ -67,15 +75,24 @@ class Gateway:
         self.note(context)
         return control_pb2.GetStatusResponse()
 
+    async def WatchStatus(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # the same
+        yield control_pb2.WatchStatusResponse()
+        await self.news.wait()
+        yield control_pb2.WatchStatusResponse()
+        await asyncio.Event().wait()  # for as long as its caller stays
+
     def __getattr__(self, name: str) -> Any:
         return None  # the other methods
 
 
 class System:
-    """A server that asks its callers."""
+    """A server that asks its callers, and looks at its file of them with every call."""
 
-    def __init__(self, address: str, handed: HandedOut, gateway: Gateway) -> None:
-        self.address, self.handed, self.gateway = address, handed, gateway
+    def __init__(self, address: str, handed: HandedOut, gateway: Gateway, server: RpcServer) -> None:
+        self.address, self.handed, self.gateway, self.server = address, handed, gateway, server
+
+    def scrape(self) -> Scrape:
+        return read(fresh_registry("gateway", "build", self.server, RegistryContact()))
 
     def channel(self, token: str = "") -> grpc.aio.Channel:
         return connect(Endpoint(self.address, Credentials.of(token=token)))
@@ -98,12 +115,13 @@ class System:
 @pytest.fixture
 async def system(tmp_path: Path) -> AsyncIterator[System]:
     handed, gateway = hand_out(tmp_path), Gateway()
-    tokens = Tokens.read(handed.callers_file)
-    server = RpcServer(SERVICES, door=Door(access=Access(lambda: tokens)))
+    ticks = itertools.count(0.0, LOOK_S)
+    callers = RereadFile(handed.callers_file, Tokens.read, lambda: next(ticks))
+    server = RpcServer(SERVICES, door=Door(access=Access(callers), callers=callers))
     add_InferenceServiceServicer_to_server(gateway, server.grpc_server)  # type: ignore[arg-type]
     add_ControlServiceServicer_to_server(gateway, server.grpc_server)  # type: ignore[arg-type]
     bound = await server.start(Address("127.0.0.1", 0))
-    yield System(str(bound), handed, gateway)
+    yield System(str(bound), handed, gateway, server)
     await server.stop(0)
 
 
@@ -213,6 +231,57 @@ async def test_health_and_reflection_ask_nobody(system: System) -> None:
             DescriptorPool(database).FindServiceByName, "halogen.v1.InferenceService"
         )
     assert "InferenceService" == found.name
+
+
+async def test_who_is_refused_is_counted_and_told(system: System) -> None:
+    """By reason, for Prometheus; the log says who called what, and whence. A file that is not taken is told, too.
+
+    Fault injection: turns red when the entrance notes no refusal.
+    """
+    refused = [("", "Abort"), ("", "Abort"), ("forged", "Abort"), ("infer", "GetStatus")]
+    with capture_logs() as logs:
+        for token, method in refused:
+            with pytest.raises(HalogenError):
+                await system.ask(system.handed.tokens.get(token, token), method)
+    counts = {"CREDENTIAL_MISSING": 2, "TOKEN_UNKNOWN": 1, "ROLE_INSUFFICIENT": 1}
+    assert counts == system.scrape().by("halogen_callers_refused_total", "reason")
+    told = [entry for entry in logs if entry["event"] == "caller_refused"]
+    assert [*counts] == [entry["reason"] for entry in told]
+    assert "/halogen.v1.ControlService/GetStatus" == told[-1]["method"]
+    assert told[-1]["peer"].startswith("ipv4:127.0.0.1:")
+    assert 0 == system.scrape().value("halogen_callers_file_refused")
+    write_secret(system.handed.callers_file, "no line")
+    assert 1 == system.scrape().value("halogen_callers_file_refused")
+
+
+async def test_a_watch_ends_with_its_callers_credential(system: System) -> None:
+    """What was begun with a token tells nothing more once the token is withdrawn; others' watches go on.
+
+    Fault injection: turns red when a watch asks its caller at its beginning only.
+    """
+    tokens, callers = system.handed.tokens, system.handed.callers_file
+    async with system.channel(tokens["publish"]) as left, system.channel(tokens["admin"]) as stays:
+        request = control_pb2.WatchStatusRequest()
+        gone, kept = (ControlServiceStub(each).WatchStatus(request) for each in (left, stays))
+        await gone.read()
+        await kept.read()
+        lines = callers.read_text().splitlines()
+        write_secret(callers, "\n".join(line for line in lines if "publish" not in line))
+        system.gateway.news.set()
+        await kept.read()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await gone.read()
+    assert "TOKEN_UNKNOWN" == from_rpc_error(refused.value).reason
+
+
+def test_a_process_of_ours_is_not_asked_again() -> None:
+    """Its token may be replaced while it watches: it shows the new one with its next call.
+
+    Fault injection: turns red when `ask_again` asks everybody.
+    """
+    call: Any = None
+    with calling(Principal("engine-1", Role.SYSTEM)):
+        Entrance(Access()).ask_again("/halogen.v1.EngineService/WatchOccupancy", call)
 
 
 async def test_a_callers_own_file_is_read_again(system: System, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from services.common.errors import HalogenError, PreconditionFailed, Unavailable
 from services.common.ids import ModelName, Revision
 from services.common.model_registry_config import ModelRegistryConfig
 from services.scheduler.model_registry import ModelRegistry
+from tests.credentials import write_secret
 from tests.unit.scheduler.registry_server import RegistryServer, black_hole, registry_server
 
 M, TWO = ModelName("m"), Revision(2)
@@ -55,10 +56,10 @@ async def test_the_token_goes_to_the_registry_and_nowhere_else(
     Fault injection: turns red when `put` follows redirects.
     """
     token = tmp_path / "token"
-    token.write_text("first-secret\n")
+    write_secret(token, "first-secret\n")
     async with registry_server() as other, ModelRegistry(_config(server, token)) as registry:
         await registry.put(M, TWO, DOCUMENT)
-        token.write_text("second-secret\n")
+        write_secret(token, "second-secret\n")
         server.statuses, server.location = [307], f"{other.url}/models/m/revisions/2"
         with pytest.raises(PreconditionFailed, match="redirects") as caught:
             await registry.put(M, TWO, DOCUMENT)
@@ -102,29 +103,34 @@ async def test_a_registry_that_does_not_answer_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "reason"),
+    ("name", "content", "mode", "reason", "words"),
     [
-        ("token_file", None, "REGISTRY_TOKEN_UNREADABLE"),
-        ("token_file", "two\nlines", "REGISTRY_TOKEN_UNREADABLE"),
-        ("ca_file", None, "REGISTRY_CA_UNREADABLE"),
-        ("ca_file", "no certificate", "REGISTRY_CA_UNREADABLE"),
+        ("token_file", None, 0o600, "REGISTRY_TOKEN_UNREADABLE", "no such file"),
+        ("token_file", "two\nlines", 0o600, "REGISTRY_TOKEN_UNREADABLE", "not one word"),
+        ("token_file", "two words", 0o600, "REGISTRY_TOKEN_UNREADABLE", "not one word"),
+        ("token_file", "\n", 0o600, "REGISTRY_TOKEN_UNREADABLE", "not one word"),
+        ("token_file", "secret", 0o644, "REGISTRY_TOKEN_UNREADABLE", "chmod 600"),
+        ("ca_file", None, 0o600, "REGISTRY_CA_UNREADABLE", "cannot be read"),
+        ("ca_file", "no certificate", 0o600, "REGISTRY_CA_UNREADABLE", "cannot be read"),
     ],
 )
-async def test_files_that_cannot_be_read_fail_the_push_and_no_scheduler(
-    tmp_path: Path, name: str, content: str | None, reason: str
+async def test_files_that_cannot_be_used_fail_the_push_and_no_scheduler(
+    tmp_path: Path, name: str, content: str | None, mode: int, reason: str, words: str
 ) -> None:
-    """Told by the name of their setting, not by their path.
+    """Told by the name of their setting, not by their path. A token is held to what the processes' own is.
 
-    Fault injection: turns red when `ModelRegistry` reads them as its scope begins.
+    Fault injection: turns red when `ModelRegistry` reads them as its scope begins, or `token_in` without `read_token`.
     """
     file = tmp_path / "file"
     if content is not None:
-        file.write_text(content)
+        write_secret(file, content)
+        file.chmod(mode)
     async with ModelRegistry(ModelRegistryConfig(url="https://registry", **{name: file})) as registry:
         with pytest.raises(PreconditionFailed) as caught:
             await registry.put(M, TWO, DOCUMENT)
     failure = caught.value
     assert reason == failure.reason
+    assert words in failure.message
     assert (f"--registry.{name.replace('_', '-')}" in failure.message, str(tmp_path) in failure.message) == (
         True,
         False,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from services.common.background import background
@@ -20,8 +21,10 @@ from services.common.registry.memory import MemoryStore
 from services.common.registry.publish_records import CommitRecord, Failure, Stage, SyncStatus
 from services.common.registry.records import ArtifactRecord, ArtifactState
 from services.common.registry.view import View
+from services.scheduler.metrics import export_pushes
 from services.scheduler.push_outbox import PushOutbox
 from services.scheduler.registry_push import RegistryPush
+from tests.scrape import read
 from tests.unit.scheduler.builders import ARTIFACT
 
 M = ModelName("m")
@@ -137,13 +140,19 @@ async def test_every_pending_commit_is_pushed_once_and_in_order(store: MemorySto
 
 
 async def test_a_passing_failure_is_tried_again_behind_the_others(store: MemoryStore) -> None:
-    """And told each time; the same document comes again."""
+    """And told and counted each time; the same document comes again.
+
+    Fault injection: turns red when `_is_over` does not count.
+    """
     receiver = FakeReceiver()
     receiver.failures = [BUSY, BUSY]
     await write(store, 1, 2)
     with capture_logs() as logs:
         async with pushing(store, receiver) as work:
             await work.until(SyncStatus.SYNCED, 1, 2)
+    registry = CollectorRegistry()
+    export_pushes(registry, work.push)
+    assert {"false": 2} == read(registry).by("halogen_push_failures_total", "final")
     assert ([1, 2], 4) == (receiver.revisions[:2], len(receiver.puts))
     assert [False, False] == [each["is_over"] for each in logs if each["event"] == "push_metadata_failed"]
     assert receiver.puts[0][2] == next(put[2] for put in receiver.puts[2:] if put[1] == 1)
@@ -164,6 +173,9 @@ async def test_a_push_that_fails_for_good_is_on_record(
         [record] = await work.until(SyncStatus.FAILED, 1)
         told = Failure(stage=Stage.PUSH, reason=last.reason, message=last.message)
         assert (told, len(failures)) == (record.registry_failure, len(receiver.puts))
+        assert {True: 1, False: len(failures) - 1} == {
+            each: work.push.failures[each] for each in (True, False)
+        }
         await store.put(keys.commit(M, Revision(1)), record.asked("w", "y").encode())
         [record] = await work.until(SyncStatus.SYNCED, 1)
     assert (None, "w", "y") == (record.registry_failure, record.registry_who, record.registry_why)
