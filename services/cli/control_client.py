@@ -18,6 +18,7 @@ from services.common.rpc.endpoint import Endpoint, Peer
 from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
+_LAST_WORDS_S: Final = 2.0
 _COMMON: Final = ("model", "cohort", "who", "why", "expected_revision")
 
 
@@ -82,9 +83,19 @@ class ControlClient:
             async with asyncio.timeout(patience_s):
                 await self._channel.channel_ready()
         except TimeoutError:
+            said = await self._last_words()
             raise Unavailable(
-                f"nobody answers at {self._address} within {patience_s:g} s", reason=UNREACHABLE
+                f"nobody answers at {self._address} within {patience_s:g} s{said}", reason=UNREACHABLE
             ) from None
+
+    async def _last_words(self) -> str:
+        """What the transport says of its last try, as the end of a sentence; empty where it is still at one."""
+        try:
+            await self._stub.GetStatus(pb.GetStatusRequest(), timeout=_LAST_WORDS_S)
+        except grpc.aio.AioRpcError as failure:
+            if failure.code() is grpc.StatusCode.UNAVAILABLE:
+                return f": {failure.details()}"
+        return ""
 
     async def check(self, model: str, manifest: bytes, timeout_s: float) -> None:
         """Raises what `register` would refuse before anything is read or written; an older gateway does not tell."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -12,7 +14,10 @@ from services.cli.asked_gateway import AskedGateway
 from services.cli.compound_option import compound
 from services.cli.console import CommandError
 from services.cli.options import AddressOption, HomeOption
+from services.cli.unreached import explaining
 from services.common.rpc.credentials import Credentials
+
+R = TypeVar("R")
 
 TokenFileOption = Annotated[
     Path | None,
@@ -82,4 +87,15 @@ def _gateway(
     return asked_gateway.choose(address, home, credentials)
 
 
-gateway_option = compound("gateway", _gateway)
+_gateway_option = compound("gateway", _gateway)
+
+
+def gateway_option(command: Callable[..., R]) -> Callable[..., R]:
+    """Gives a command the options of a gateway that it asks; where that cannot be asked, its last line says why."""
+
+    @functools.wraps(command)
+    def asking(*, gateway: AskedGateway, **given: Any) -> R:
+        with explaining(gateway):
+            return command(gateway=gateway, **given)
+
+    return _gateway_option(asking)

@@ -53,6 +53,7 @@ from services.cli.options import (
     TopPOption,
 )
 from services.cli.traced import run_traced
+from services.cli.unreached import nobody
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.load_format import LoadFormat
 from services.common.errors import HalogenError, Unavailable
@@ -217,7 +218,7 @@ def run() -> None:
     except Unavailable as failure:
         if failure.reason != UNREACHABLE:  # somebody said so
             _fail(failure.message)
-        _fail(f"no gateway answers; start one with: halogen up, or give its --address ({failure.message})")
+        _fail(nobody(failure))
     except HalogenError as failure:
         _fail(failure.message)
     except KeyboardInterrupt:
