@@ -48,15 +48,26 @@ class Aborts:
         serving_key = keys.serving(order.model, order.cohort)
         target, serving = await self._store.get(target_key), await self._store.get(serving_key)
         served = Serving.decode(serving.value) if serving else None
-        standing = state_of(Target.decode(target.value), served) if target else None
-        if target is None or standing is not PublishState.PENDING:
-            raise PreconditionFailed(
-                f"no publish of {order.model}@{order.cohort} is pending; see: halogen history {order.model}",
-                reason="NOTHING_TO_ABORT",
-            )
+        named = Target.decode(target.value) if target else None
+        if target is None or named is None or state_of(named, served) is not PublishState.PENDING:
+            raise _nothing_pending(order, named, served)
         only_if = (
             Unchanged(target_key, target.mod_revision),
             Unchanged(serving_key, serving.mod_revision if serving else 0),
         )
         back = order._replace(artifact_id=served.artifact_id if served else None)
         return await self._publications.attempt(back, only_if)
+
+
+def _nothing_pending(order: PublishOrder, named: Target | None, served: Serving | None) -> PreconditionFailed:
+    """Says what there is instead."""
+    now = (
+        f"what is served is revision {served.revision}"
+        if served and served.artifact_id
+        else "nothing is served"
+    )
+    how = f": revision {named.revision} has failed, {now}" if named and named.failure else ""
+    return PreconditionFailed(
+        f"no publish of {order.model}@{order.cohort} is pending{how}; see: halogen history {order.model}",
+        reason="NOTHING_TO_ABORT",
+    )

@@ -50,10 +50,14 @@ class Publications:
         self._check_plan = check_plan
         self._trust = trust
 
-    async def publish(self, order: PublishOrder) -> Revision:
+    async def publish(self, order: PublishOrder, check: Callable[[Seen], None] = lambda _: None) -> Revision:
         """Names the artifact that a cohort shall serve, or none, under the model's next revision.
 
         What is unpublished is withdrawn from gateways in the same transaction; engines drain it and let it go.
+
+        Args:
+            order: The publish.
+            check: Raises a HalogenError where it is not to come after what stands.
 
         Raises:
             InvalidRequest: The model's name, who or why is not valid.
@@ -64,12 +68,17 @@ class Publications:
         """
         check_order(order)
         for _ in range(TRIES):
-            revision = await self.attempt(order)
+            revision = await self.attempt(order, check=check)
             if revision is not None:
                 return revision
         raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
 
-    async def attempt(self, order: PublishOrder, only_if: tuple[Unchanged, ...] = ()) -> Revision | None:
+    async def attempt(
+        self,
+        order: PublishOrder,
+        only_if: tuple[Unchanged, ...] = (),
+        check: Callable[[Seen], None] = lambda _: None,
+    ) -> Revision | None:
         """One compare-and-set; None when somebody else's write came between, also to what `only_if` names.
 
         Raises:
@@ -85,6 +94,7 @@ class Publications:
         revision = next_revision(order, seen, self._known(order.model))
         if seen.is_behind(revision):
             return None
+        check(seen)
         artifact = await self._ready(order.model, order.artifact_id) if order.artifact_id else None
         due = plan(
             order,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from services.common.errors import NotFound
+from services.common.errors import NotFound, PreconditionFailed
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
-from services.common.registry.publish_records import CommitRecord, Strategy
+from services.common.registry.publish_progress import state_of
+from services.common.registry.publish_records import CommitRecord, PublishState, Strategy
 from services.common.registry.records import Serving
 from services.common.registry.store import Store
-from services.gateway.publication_plan import PublishOrder
+from services.gateway.publication_plan import PublishOrder, Seen
 from services.gateway.publications import Publications, check_order
 
 
@@ -67,6 +68,7 @@ class Rollbacks:
 
         Raises:
             NotFound: Nothing else was served, or nothing under the revision that is asked for.
+            PreconditionFailed: What was served before is just what a pending publish names.
             HalogenError: As `Publications.publish` says.
         """
         check_order(order.naming(None))
@@ -77,7 +79,10 @@ class Rollbacks:
         ]
         serving = await self._store.get(keys.serving(order.model, order.cohort))
         artifact_id = chosen(order, committed, Serving.decode(serving.value) if serving else None)
-        return RolledBack(await self._publications.publish(order.naming(artifact_id)), artifact_id)
+        revision = await self._publications.publish(
+            order.naming(artifact_id), lambda seen: check_not_pending(order, artifact_id, seen)
+        )
+        return RolledBack(revision, artifact_id)
 
 
 def chosen(order: RollbackOrder, committed: Iterable[Committed], serving: Serving | None) -> ArtifactId:
@@ -99,4 +104,20 @@ def chosen(order: RollbackOrder, committed: Iterable[Committed], serving: Servin
         message = f"{name} has not served revision {order.to_revision}"
     raise NotFound(
         f"{message}; see what was served: halogen history {order.model}", reason="NOTHING_TO_ROLL_BACK_TO"
+    )
+
+
+def check_not_pending(order: RollbackOrder, artifact_id: ArtifactId, seen: Seen) -> None:
+    """Raises PreconditionFailed where a pending publish names what a rollback would go back to: it is no way back."""
+    target = seen.named
+    if order.to_revision is not None or target is None or target.artifact_id != artifact_id:
+        return
+    served = Serving.decode(seen.serving.value) if seen.serving else None
+    if state_of(target, served) is not PublishState.PENDING:
+        return
+    raise PreconditionFailed(
+        f"revision {target.revision} of {order.model}@{order.cohort}, which is pending, names what was served before, "
+        f"artifact {artifact_id[:12]}; to stay with what is served: halogen abort {order.model}; to go back further, "
+        f"name a revision (--to) of: halogen history {order.model}",
+        reason="ROLLBACK_TO_PENDING",
     )

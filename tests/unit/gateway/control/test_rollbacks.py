@@ -106,6 +106,39 @@ async def test_a_rollback_is_a_publish_under_the_next_revision(ready: Control, s
     assert (3, A, "ada") == ((target := await named(store)).revision, target.artifact_id, target.who)
 
 
+async def test_a_rollback_never_goes_to_what_is_pending(ready: Control, store: CutStore) -> None:
+    """Whoever wants back does not want that: an abort is named, and a revision that is asked for is taken all the same.
+
+    Fault injection: turns red when `roll_back` does not ask `check_not_pending`.
+    """
+    for artifact_id in (B, A):
+        await serve(ready, store, artifact_id)
+    await ready.publications.publish(order(B))
+    with pytest.raises(
+        PreconditionFailed, match=r"revision 3 of m@stable.* pending.* halogen abort m;"
+    ) as raised:
+        await ready.rollbacks.roll_back(BACK)
+    assert "ROLLBACK_TO_PENDING" == raised.value.reason
+    assert RolledBack(Revision(4), B) == await ready.rollbacks.roll_back(
+        BACK._replace(to_revision=Revision(1))
+    )
+
+
+async def test_a_rollback_leaves_what_is_pending(ready: Control, store: CutStore) -> None:
+    """Where that is something else, as it leaves what has failed.
+
+    Fault injection: turns red when `check_not_pending` does not compare artifacts, or not how the publish stands.
+    """
+    for artifact_id in (B, A):
+        await serve(ready, store, artifact_id)
+    await ready.publications.publish(order(C))
+    assert RolledBack(Revision(4), B) == await ready.rollbacks.roll_back(BACK)
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    failed = (await named(store)).model_copy(update={"failure": failure})
+    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
+    assert RolledBack(Revision(5), B) == await ready.rollbacks.roll_back(BACK)
+
+
 async def test_a_rollback_says_who_and_why(ready: Control) -> None:
     """Before anything is read."""
     with pytest.raises(InvalidRequest, match="why"):
@@ -138,7 +171,9 @@ async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutSto
     failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
     failed = (await named(store)).model_copy(update={"failure": failure})
     await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
-    with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+    with pytest.raises(
+        PreconditionFailed, match="pending: revision 2 has failed, what is served is revision 1; see"
+    ):
         await ready.aborts.abort(order(None))
     await ready.publications.publish(order(None))
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
