@@ -94,14 +94,14 @@ class GenerationLoad:
     async def _try(self, generation: Generation) -> bool:
         """Whether it has come to its end."""
         artifact_id = generation.artifact_id
-        told = self._generations.asked(artifact_id).as_event
-        log.info("checkpoint_start", **told, hash=artifact_id, artifact_id=artifact_id)
+        asked = self._generations.asked(artifact_id)
+        log.info("checkpoint_start", **asked.as_event, hash=artifact_id, artifact_id=artifact_id)
         try:
             with self._trace(generation, "load"):
                 await self._make_ready(generation)
         except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
             return self._note(generation, failure)
-        self._swap(generation)
+        self._swap(generation, asked.served)
         return True
 
     def _note(self, generation: Generation, failure: Exception) -> bool:
@@ -145,12 +145,13 @@ class GenerationLoad:
         await self._room_for(generation)
         install(await run_stoppable(verified.build, install))
 
-    def _swap(self, generation: Generation) -> None:
-        asked = self._generations.asked(generation.artifact_id)
-        told = {**asked.as_event, "old": asked.served or "", "new": generation.artifact_id}
+    def _swap(self, generation: Generation, old: ArtifactId | None) -> None:
+        """It serves, if it is wanted; what served already when its load began comes back, and is no swap."""
+        asked, new = self._generations.asked(generation.artifact_id), generation.artifact_id
+        told = {**asked.as_event, "old": old or "", "new": new}
         try:
             with self._trace(generation, "swap"):
-                if self._activate(generation):
+                if self._activate(generation) and new != old:
                     log.info("atomic_swap_commit", component="state_machine", **told)
         except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
             _log(generation, failure)

@@ -91,7 +91,8 @@ class Generations:
     def reached(self, generation: Generation, state: State) -> None:
         """Its load has got so far; one that was called off meanwhile stays so."""
         if not generation.state.is_over:
-            self._held[generation.artifact_id].waits_for_room = state is State.ALLOCATING
+            held = self._held[generation.artifact_id]
+            held.waits_for_room, held.fault = state is State.ALLOCATING, None
             generation.advance(state)
 
     def drains_first(self, generation: Generation) -> bool:
@@ -119,6 +120,7 @@ class Generations:
             held.is_resident = held.waits_for_room = False
         if generation.state in {State.VERIFYING, State.ALLOCATING}:
             generation.advance(State.FETCHING)
+        held.fault = failure
         generation.explain(failure.message)
         return False
 

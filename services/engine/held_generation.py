@@ -6,6 +6,7 @@ import dataclasses
 
 from services.common.backoff import Backoff
 from services.common.ids import Revision
+from services.common.registry.publish_records import Failure
 from services.common.registry.records import GenerationState as State
 from services.engine.generation import Generation
 
@@ -19,6 +20,7 @@ class HeldGeneration:
     pauses: Backoff  # before it is loaded again, should gateways route to it and it fail
     is_loading: bool = True  # until its load has come to an end, whatever came of it
     tries: int = 0  # that have failed
+    fault: Failure | None = None  # by which the last one has, until the next comes further
     allocating_since_s: float | None = None  # for the first time
     waits_for_room: bool = False  # its load has stopped for a `Proceed`
     has_drained: bool = False  # others had to go before it could be fetched

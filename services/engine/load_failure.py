@@ -19,7 +19,8 @@ from services.common.errors import (
 from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationState as State
 
-CANDIDATE_TRIES: Final = 40  # about a minute, as `Backoff` has it: longer than a loader takes to start again
+# about a minute, as `Backoff` has it: longer than a loader takes to start again, or keeps weights for certain
+CANDIDATE_TRIES: Final = 40
 
 WAITING_FOR_DRAIN: Final = (
     "waiting_for_drain: two generations of its model are here, and one has yet to finish"
@@ -61,8 +62,14 @@ def failure_of(error: Exception, state: State) -> Failure:
     return Failure(stage=_stage(error, state), reason=error.reason, message=error.message)
 
 
-def timeout_of(state: State, timeout_s: float, waiting_for: str) -> Failure:
-    """Of a load that was still in `state`, and said that it waits, when its time was over."""
+def timeout_of(state: State, timeout_s: float, waiting_for: str, fault: Failure | None) -> Failure:
+    """Of a load that was still in `state`, and said that it waits, when its time was over.
+
+    Of one that is only tried again, as it has failed by a `fault` that might have passed, it is the fault that matters.
+    """
+    if fault:
+        message = f"{fault.message}; it was tried again until its time, {timeout_s:g} s, was over"
+        return fault.model_copy(update={"message": message})
     what = f": {waiting_for}" if waiting_for else ""
     message = (
         f"it was {state} and not yet ACTIVE {timeout_s:g} s after it could allocate{what}; publish it again, with a "
@@ -76,12 +83,12 @@ def may_pass(error: Exception, *, tries: int, is_served: bool, has_drained: bool
 
     What gateways route to is tried for ever. A candidate, beside which something else serves, ends: at once where
     memory is short, for nothing here gives any back while it waits; but not one for which others have just gone, whose
-    files the loader is yet to let go.
+    files the loader is yet to let go (`--keep-s` after they were last asked for): it has as many tries as any other.
     """
     if not isinstance(error, _PASSING):
         return False
-    if error.reason in _NO_MEMORY:
-        return is_served or has_drained
+    if error.reason in _NO_MEMORY and not has_drained:
+        return is_served
     return is_served or tries < CANDIDATE_TRIES
 
 

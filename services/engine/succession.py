@@ -141,9 +141,9 @@ class Succession:
             generation.advance(State.SUPERSEDED)
             yield CancelLoad(generation)
         elif deadline_s is not None and now_s >= deadline_s:
-            timeout_s = self._timeout_of(held)
+            late = timeout_of(generation.state, self._timeout_of(held), generation.error, held.fault)
             held.may_recover = True
-            generation.advance(State.FAILED, timeout_of(generation.state, timeout_s, generation.error))
+            generation.advance(State.FAILED, late)
             yield CancelLoad(generation)
         elif held.waits_for_room:
             yield from self._allocate(held, now_s)

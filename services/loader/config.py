@@ -93,7 +93,10 @@ class LoaderConfig(TrustConfig):
         "safetensors, pt or gguf refuse to start with another",
     )
     keep_s: float = Field(
-        300.0, ge=0, description="seconds that weights stay for certain after they were asked for"
+        30.0,
+        ge=0,
+        description="seconds that weights stay for certain after they were asked for, since an engine may be about to "
+        "map them; what is published by drain_then_load waits so long for their room",
     )
     memory_guard_ratio: float = Field(
         DEFAULT_RATIO,

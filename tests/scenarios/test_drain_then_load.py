@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.cli import publish
 from services.cli.console import CommandError
@@ -105,9 +106,9 @@ async def test_a_machine_with_room_for_one_changes_its_model(
 async def test_what_was_let_go_comes_back_when_the_next_fails(
     system: Cluster, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Callers who wait are answered by what was committed last.
+    """Callers who wait are answered by what was committed last; to the log that is no swap.
 
-    Fault injection: turns red when `MakingWay._is_withheld` always says yes.
+    Fault injection: turns red when `MakingWay._is_withheld` always says yes, or `GenerationLoad._swap` does not compare.
     """
     first = await system.publish("m", stories["stories-v1"])
 
@@ -117,10 +118,12 @@ async def test_what_was_let_go_comes_back_when_the_next_fails(
         await warming.warm_up(engine, generation, *more)
 
     monkeypatch.setattr("services.engine.generation_load.warm_up", warm_up)
-    with pytest.raises(CommandError, match="not finite"):
-        await replace(system, stories["stories-v2"])
-    async with system.client() as client:
-        assert first.artifact_id == (await ask(client))[0]
+    with capture_logs() as logs:
+        with pytest.raises(CommandError, match="not finite"):
+            await replace(system, stories["stories-v2"])
+        async with system.client() as client:
+            assert first.artifact_id == (await ask(client))[0]
+    assert "atomic_swap_commit" not in {each["event"] for each in logs}
 
 
 async def test_what_would_never_fit_lets_nothing_go(system: Cluster, stories: dict[str, Path]) -> None:

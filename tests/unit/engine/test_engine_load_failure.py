@@ -57,6 +57,7 @@ def test_a_fault_of_ours_tells_no_details() -> None:
         (Unavailable("starting"), CANDIDATE_TRIES, True, False, True),
         (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, False, False, False),
         (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, False, True, True),
+        (Overloaded("2 > 1", reason="MEMORY_GUARD"), CANDIDATE_TRIES, False, True, False),
         (Overloaded("2 > 1", reason="MEMORY_GUARD"), 1, True, False, True),
         (CorruptData("torn"), 1, True, True, False),
         (RuntimeError("ours"), 1, True, False, False),

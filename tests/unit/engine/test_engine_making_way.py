@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.common.errors import CorruptData, Overloaded, Unavailable
-from services.common.registry.publish_records import Strategy, SwapMode
+from services.common.registry.publish_records import Failure, Stage, Strategy, SwapMode
 from services.common.registry.records import GenerationState as State
 from services.common.registry.records import Served
 from services.engine.generation import Generation
@@ -16,6 +16,7 @@ from tests.unit.engine.generation_world import NEW, OLD, THIRD, world
 from tests.unit.engine.generations_alone import CANARY, POLICY, TICKET_TTL_S, TIMEOUT_S, GenerationsAlone
 
 DRAINING_FIRST = Strategy(mode=SwapMode.DRAIN_THEN_LOAD)
+SHORT = Overloaded("2 > 1", reason="MEMORY_GUARD")
 STAYING_EMPTY = DRAINING_FIRST.model_copy(update={"fallback_on_failure": False})
 
 
@@ -192,18 +193,44 @@ def test_a_candidate_that_never_served_goes_too() -> None:
 
 
 def test_memory_that_is_yet_to_be_let_go_by_the_loader_is_waited_for() -> None:
-    """Others have gone for it: it would be a pity to give up at once; its time is bounded all the same.
+    """Others have gone for it: it would be a pity to give up at once; but nobody serves meanwhile, so it is for a minute.
 
-    Fault injection: turns red when `may_pass` does not ask whether others have drained.
+    Fault injection: turns red when `may_pass` does not ask whether others have drained, or then does not count.
     """
     it = GenerationsAlone()
     candidate = alone(it)
-    for _ in range(2 * CANDIDATE_TRIES):
-        assert not it.generations.failed(candidate, Overloaded("2 > 1", reason="MEMORY_GUARD"))
+    for _ in range(CANDIDATE_TRIES - 1):
+        assert not it.generations.failed(candidate, SHORT)
+    assert it.generations.failed(candidate, SHORT)
+    assert Failure(stage=Stage.GUARD, reason="MEMORY_GUARD", message="2 > 1") == candidate.failure
+    it.stop(NEW)
+    it.decide()
+    it.decide()
+    assert {OLD: State.FETCHING, NEW: State.FAILED} == it.states
+
+
+@pytest.mark.parametrize(
+    ("comes_further", "expected"),
+    [(False, (Stage.GUARD, "MEMORY_GUARD")), (True, (Stage.GRAPH, "TIMEOUT"))],
+)
+def test_what_is_tried_again_until_its_time_is_over_has_failed_by_its_last_fault(
+    *, comes_further: bool, expected: tuple[Stage, str]
+) -> None:
+    """More time would not have helped, so that is no advice; one that has come further since is late, and nothing else.
+
+    Fault injection: turns red when `timeout_of` is not told the fault, or `reached` forgets none.
+    """
+    it = GenerationsAlone()
+    candidate = alone(it)
+    assert not it.generations.failed(candidate, SHORT)
+    if comes_further:
+        it.generations.reached(candidate, State.VERIFYING)
     it.now_s += TIMEOUT_S
     assert CancelLoad(candidate) in it.decide()
     assert candidate.failure
-    assert "TIMEOUT" == candidate.failure.reason
+    assert expected == (candidate.failure.stage, candidate.failure.reason)
+    assert comes_further is ("longer --timeout-ms" in candidate.failure.message)
+    assert comes_further is not candidate.failure.message.startswith("2 > 1; it was tried again until")
 
 
 def test_a_try_that_fails_once_others_are_gone_is_made_again_without_a_wait() -> None:
