@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Final, NamedTuple
 
 from services.common.errors import InvalidRequest, NotFound
-from services.common.ids import Cohort, ModelName, ProcessId, Revision
+from services.common.ids import Cohort, ModelName, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
 from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState
@@ -32,12 +32,12 @@ class Outcome(NamedTuple):
     """How a publish stands.
 
     Attributes:
-        waiting_for: Who is not ready for it, while it is PENDING.
+        waiting_for: Who is not ready for it, and how many are missing, while it is PENDING.
     """
 
     revision: Revision
     record: IntentRecord
-    waiting_for: tuple[ProcessId, ...] = ()
+    waiting_for: tuple[str, ...] = ()
 
 
 class History:

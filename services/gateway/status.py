@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
+from services.common.ids import ArtifactId, ModelName, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
 from services.common.registry.contact import RegistryContact
@@ -70,8 +70,8 @@ class Status(NamedTuple):
             ],
         )
 
-    def waiting_for(self, key: str) -> tuple[ProcessId, ...]:
-        """Who is not ready for a targets/ key's artifact; nobody, where it has failed or names none."""
+    def waiting_for(self, key: str) -> tuple[str, ...]:
+        """Who is not ready for a targets/ key's artifact, and who is missing; nobody, where it failed or names none."""
         target, (model, cohort) = self.targets[key], keys.split_cohort_key(key)
         if target.failure or target.artifact_id is None:
             return ()
@@ -85,7 +85,7 @@ class Status(NamedTuple):
         )
         if self.state(key) is PublishState.APPLIED:  # who left since is not missed
             return (*seen.laggards, *seen.textless)
-        return seen.waiting_for
+        return (*seen.waiting_for, *seen.shortage(target.strategy.min_ready or 0))
 
 
 class StatusViews:

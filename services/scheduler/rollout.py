@@ -105,9 +105,6 @@ def _failed(model: ModelName, failed: Failed, min_ready: int) -> Failure:
 
 
 def _late(seen: PublishProgress, min_ready: int) -> Failure:
-    """Names whom it waited for; engines that are to be started yet have no names."""
-    missing = min_ready - len(seen.ready) - len(seen.laggards) - len(seen.away)
-    nameless = (f"{missing} more {'engine' if missing == 1 else 'engines'}",) if missing > 0 else ()
-    named = ", ".join((*seen.waiting_for, *nameless))
+    named = ", ".join((*seen.waiting_for, *seen.shortage(min_ready)))
     message = f"its time is over with {len(seen.ready)} of {min_ready} engines ready; waited for {named}"
     return Failure(stage=Stage.COMMIT, reason="WAITED_FOR", message=message)

@@ -63,6 +63,15 @@ class PublishProgress(NamedTuple):
         """Live engines that are not ready for it."""
         return tuple(each for each in self.engines if each not in self.ready)
 
+    def shortage(self, min_ready: int) -> tuple[str, ...]:
+        """Engines that must be ready and are yet to be started: they have no names. Empty where there are enough."""
+        missing = min_ready - len(self.engines) - len(self.away)
+        if missing <= 0:
+            return ()
+        has = f"it has {len(self.engines)} of {min_ready} engines that must be ready"
+        more = "1 more engine" if missing == 1 else f"{missing} more engines"
+        return (f"{more} ({has}: start more, or publish with a smaller --min-ready)",)
+
     @property
     def is_read(self) -> bool:
         """Whether every gateway, of at least one, has its text."""

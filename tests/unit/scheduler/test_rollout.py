@@ -242,7 +242,11 @@ def test_it_fails_when_the_others_take_too_long() -> None:
     assert [] == due(**told, now=served, now_s=159)
     failure = why(due(**told, now=served, now_s=160))
     assert (Stage.COMMIT, "WAITED_FOR") == (failure.stage, failure.reason)
-    assert "its time is over with 1 of 4 engines ready; waited for e2, e3, 1 more engine" == failure.message
+    expected = (
+        "its time is over with 1 of 4 engines ready; waited for e2, e3, 1 more engine (it has 2 of 4 engines that must "
+        "be ready: start more, or publish with a smaller --min-ready)"
+    )
+    assert expected == failure.message
     assert patience.next_end_s(160) is None
 
 
