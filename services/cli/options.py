@@ -10,6 +10,15 @@ import typer
 from services.common.checkpoint.load_format import LoadFormat
 from services.common.registry.publish_records import SwapMode
 
+
+def _check_who(context: typer.Context, param: typer.CallbackParam, who: str) -> str:
+    """Refuses one that is given and says nothing: it is not taken for none."""
+    source = context.get_parameter_source(str(param.name))
+    if not who.strip() and source and source.name != "DEFAULT":
+        raise typer.BadParameter("say who does this, or leave --who out for the user's name")
+    return who
+
+
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of the local system; the nearest .halogen when not given."),
@@ -45,7 +54,10 @@ CacheSaltOption = Annotated[
     ),
 ]
 PublishedCohortOption = Annotated[str, typer.Option("--cohort", help="stable or canary.")]
-WhoOption = Annotated[str, typer.Option("--who", help="For the audit record; the user's name by default.")]
+WhoOption = Annotated[
+    str,
+    typer.Option("--who", help="For the audit record; the user's name by default.", callback=_check_who),
+]
 WhyOption = Annotated[str, typer.Option("--why", help="For the audit record.")]
 ExpectedRevisionOption = Annotated[
     int | None, typer.Option("--expected-revision", help="Only over this revision of the model.")

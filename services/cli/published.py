@@ -51,8 +51,8 @@ class Published(NamedTuple):
 
     def _failed(self, failure: pb.Failure) -> str:
         return (
-            f"revision {self.revision} of {self.model}@{self.cohort} has FAILED, and what was served before serves "
-            f"on: {failure.message} (stage {stage_name(failure.stage)}, {failure.reason})"
+            f"revision {self.revision} of {self.model}@{self.cohort} has FAILED, and what was served before, "
+            f"if anything, serves on: {failure.message} (stage {stage_name(failure.stage)}, {failure.reason})"
         )
 
     def failure(self, status: pb.Status) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from services.common.health_check import Checked
 from services.common.memory_guard import Bound
+from services.common.registry.publish_records import Failure
 from services.common.registry.records import ProgressRecord
 
 
@@ -33,15 +34,16 @@ class ModelHealth(NamedTuple):
     @classmethod
     def of(cls, progress: ProgressRecord, now: dt.datetime) -> Self:
         """Of one that an engine tells of."""
-        failure = progress.last_error
+        is_served = progress.actual_revision > 0
+        is_out = not is_served and progress.desired_revision > progress.applied_sequence_id
         return cls(
             model=progress.model,
             cohort=progress.cohort,
             sequence_id=progress.applied_sequence_id,
-            is_served=progress.actual_revision > 0,
+            is_served=is_served,
             swap_duration_ms=progress.last_swap_duration_ms,
             swap_age_ms=age_ms(progress.last_swap_time, now) if progress.last_swap_time else None,
-            problem=f"{failure.stage}, {failure.reason}: {failure.message}" if failure else "",
+            problem=problem_of(progress.last_error, is_out=is_out),
         )
 
     @property
@@ -84,6 +86,21 @@ def checkpoint_health(
         "models": [each.told for each in models],
     }
     return Checked(not missing, told)
+
+
+def problem_of(failure: Failure | None, *, is_out: bool) -> str:
+    """What is wrong with a model@cohort, and how that ends; empty where nothing is.
+
+    Args:
+        failure: Of what was published last, or is not as it should be.
+        is_out: Whether it is published, and nothing of it serves.
+    """
+    if failure:
+        told = f"{failure.stage}, {failure.reason}: {failure.message}"
+        return f"{told} (this stands until a newer revision is applied: publish again, be it what serves, or roll back)"
+    return (
+        "it is published, and nothing of it serves now; who is waited for: halogen status" if is_out else ""
+    )
 
 
 def usage_percent(bounds: Iterable[Bound]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from services.common.checkpoint_health import ModelHealth, age_ms
+from services.common.checkpoint_health import ModelHealth, age_ms, problem_of
 from services.common.registry import keys
 from services.gateway.status import Status
 
@@ -24,13 +24,16 @@ def cohort_healths(status: Status, ready: Mapping[str, bool], now: dt.datetime) 
 def _health(status: Status, key: str, ready: Mapping[str, bool], now: dt.datetime) -> ModelHealth:
     model, cohort = keys.split_cohort_key(key)
     progress = status.progress(key)
-    swap, failure = progress.last_swap, status.targets[key].failure or progress.last_error
+    swap, target = progress.last_swap, status.targets[key]
+    is_served = ready.get(f"{model}@{cohort}", False)
     return ModelHealth(
         model=model,
         cohort=cohort,
         sequence_id=progress.applied,
-        is_served=ready.get(f"{model}@{cohort}", False),
+        is_served=is_served,
         swap_duration_ms=swap.last_swap_duration_ms if swap else None,
         swap_age_ms=age_ms(swap.last_swap_time, now) if swap else None,
-        problem=f"{failure.stage}, {failure.reason}: {failure.message}" if failure else "",
+        problem=problem_of(
+            target.failure or progress.last_error, is_out=target.artifact_id is not None and not is_served
+        ),
     )

@@ -148,6 +148,7 @@ PROMISES = {
         "test_with_two_that_must_be_ready",
         "test_with_one_that_must_be_ready",
         "test_what_was_switched_to_is_left_again",
+        "test_engines_that_are_yet_to_be_started",
     ],
     "5 warm-up: own requests, shapes of service, what comes is checked; loads hold back": [
         "test_an_artifact_that_answers_as_expected",
@@ -164,7 +165,7 @@ PROMISES = {
     ],
     "5.7 reported faults of probes and of a registry that is away": [
         *(f"r_{row}_" for row in ("a15", "b7", "e1", "e5")),
-        *("s_e5_", "test_an_unknown_check_is_told"),
+        *("s_e5_", "test_an_unknown_check_is_told", "test_what_is_published_and_serves_nothing"),
     ],
     "5 away from the registry: stale is said; an engine may start from what it remembers": [
         "test_engine_last_commit",

@@ -78,6 +78,16 @@ async def test_where_nobody_answers_publishing_does_not_hang(tmp_path: Path) -> 
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("command", [["publish", "m", "artifact"], ["abort", "m", "--why", "w"]])
+def test_a_name_that_says_nothing_is_not_taken_for_none(command: list[str]) -> None:
+    """Scripts give --who "$NAME": an audit in another name than they mean helps nobody.
+
+    Fault injection: turns red when `WhoOption` has no callback.
+    """
+    result = CliRunner().invoke(app, [*command, "--who", " "])
+    assert (2, True) == (result.exit_code, "say who does this" in result.stderr)
+
+
 @pytest.mark.parametrize("command", [["publish", "m", "artifact"], ["unpublish", "m", "--why", "w"]])
 def test_no_time_to_wait_is_negative(command: list[str]) -> None:
     """Refused with the range, before anything is asked."""

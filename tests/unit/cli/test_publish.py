@@ -23,6 +23,7 @@ WANTED = Published("m", "stable", "a" * 64, 2)
 ACTIVE = types_pb2.GENERATION_STATE_ACTIVE
 FAILED = types_pb2.GENERATION_STATE_FAILED
 WARMING = types_pb2.GENERATION_STATE_WARMING
+MISMATCH = "another model (stage GRAPH, GRAPH_MISMATCH)"
 BEGINNING = "revision 2 of m@stable"
 FAILURE = pb.Failure(stage=types_pb2.STAGE_GRAPH, reason="GRAPH_MISMATCH", message="another model")
 
@@ -110,7 +111,7 @@ def test_what_a_gateway_failed_at_otherwise_is_no_failure_of_this_publish(other:
         ),
         (
             pb.PublishOutcome(state=pb.PUBLISH_STATE_FAILED, failure=FAILURE),
-            f"{BEGINNING} has FAILED, and what was served before serves on: another model (stage GRAPH, GRAPH_MISMATCH)",
+            f"{BEGINNING} has FAILED, and what was served before, if anything, serves on: {MISMATCH}",
         ),
     ],
     ids=["pending", "applied", "superseded", "failed"],

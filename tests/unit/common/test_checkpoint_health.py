@@ -6,8 +6,17 @@ import datetime as dt
 
 import pytest
 
-from services.common.checkpoint_health import ModelHealth, age_ms, checkpoint_health, usage_percent
+from services.common.checkpoint_health import (
+    ModelHealth,
+    age_ms,
+    checkpoint_health,
+    problem_of,
+    usage_percent,
+)
+from services.common.ids import Cohort, ModelName, Revision
 from services.common.memory_guard import Bound
+from services.common.registry.publish_records import Failure, Stage
+from services.common.registry.records import ProgressRecord
 
 BOUNDS = (Bound("the control group", 1_000, 250), Bound("this host", 8_000, 4_001))
 
@@ -56,6 +65,43 @@ def test_only_what_serves_decides_whether_it_is_sound(
     models = [health("a", problem=problem)]
     is_sound, told = checkpoint_health(models, BOUNDS, missing=missing, stale=stale)
     assert found == (is_sound, told["status"])
+
+
+@pytest.mark.parametrize(
+    ("desired", "applied", "actual", "is_well"),
+    [(2, 2, 2, True), (3, 2, 2, True), (3, 2, 0, False), (1, 0, 0, False), (3, 3, 0, True)],
+    ids=["serves", "swaps", "drains first", "starts", "unpublished"],
+)
+def test_what_is_published_and_serves_nothing_is_a_problem(
+    desired: int, applied: int, actual: int, *, is_well: bool
+) -> None:
+    """Also in the middle of a drain_then_load that goes well: who asks is told to come back. Others serve: it is sound.
+
+    Fault injection: turns red when `ModelHealth.of` knows no outage.
+    """
+    progress = ProgressRecord(
+        model=ModelName("m"),
+        cohort=Cohort.STABLE,
+        desired_revision=Revision(desired),
+        actual_revision=Revision(actual),
+        state=None,
+        state_version=1,
+        applied_sequence_id=Revision(applied),
+        expected_next_id=Revision(4),
+    )
+    told_of = ModelHealth.of(progress, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    is_sound, told = checkpoint_health([told_of, health("other")], BOUNDS, missing="", stale="")
+    assert (True, "ok" if is_well else "degraded") == (is_sound, told["status"])
+    assert is_well is not ("nothing of it serves now" in told["models"][0]["problem"])
+
+
+def test_a_failure_is_told_with_how_it_ends() -> None:
+    """It stands long after the failed candidate is gone."""
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    told = problem_of(failure, is_out=True)
+    assert told.startswith(
+        "GRAPH, GRAPH_MISMATCH: another model (this stands until a newer revision is applied: publish"
+    )
 
 
 def test_memory_is_that_of_the_nearest_limit() -> None:
