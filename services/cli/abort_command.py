@@ -18,6 +18,7 @@ from services.cli.options import (
     WhyOption,
 )
 from services.cli.traced import run_traced
+from services.common.ids import Cohort
 from services.common.rpc.endpoint import Peer
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
@@ -29,7 +30,7 @@ def abort(
     *,
     gateway: AskedGateway,
     why: WhyOption,
-    cohort: PublishedCohortOption = "stable",
+    cohort: PublishedCohortOption = Cohort.STABLE,
     who: WhoOption = "",
     expected_revision: ExpectedRevisionOption = None,
     as_json: JsonOption = False,
@@ -38,9 +39,9 @@ def abort(
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
     revision = run_traced(_abort(gateway.endpoint, order, gateway.patience_s))
     if as_json:
-        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)
+        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}))
     else:
-        out.print(f"{model}@{cohort} stays as it is served: revision {revision}", markup=False)
+        out.print(f"{model}@{cohort} stays as it is served: revision {revision}")
 
 
 async def _abort(gateway: Peer, order: Order, patience_s: float) -> int:

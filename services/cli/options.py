@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from services.common.checkpoint.load_format import LoadFormat
+from services.common.ids import Cohort
 from services.common.registry.publish_records import SwapMode
+
+MAX_REVISION: Final = 2**64 - 1  # as messages carry them
+_MAX_ENGINES: Final = 2**32 - 1  # the same
 
 
 def _check_who(context: typer.Context, param: typer.CallbackParam, who: str) -> str:
@@ -17,6 +21,13 @@ def _check_who(context: typer.Context, param: typer.CallbackParam, who: str) -> 
     if not who.strip() and source and source.name != "DEFAULT":
         raise typer.BadParameter("say who does this, or leave --who out for the user's name")
     return who
+
+
+
+def _checked_ratio(given: float | None) -> float | None:
+    if given is not None and not 0 < given <= 1:
+        raise typer.BadParameter(f"{given:g} is no part of the memory: give one above 0 and at most 1")
+    return given
 
 
 HomeOption = Annotated[
@@ -53,14 +64,17 @@ CacheSaltOption = Annotated[
         help="What is computed of the prompt is kept for, and taken from, requests of the same salt alone.",
     ),
 ]
-PublishedCohortOption = Annotated[str, typer.Option("--cohort", help="stable or canary.")]
+PublishedCohortOption = Annotated[Cohort, typer.Option("--cohort", help="Which part of its traffic.")]
 WhoOption = Annotated[
     str,
     typer.Option("--who", help="For the audit record; the user's name by default.", callback=_check_who),
 ]
 WhyOption = Annotated[str, typer.Option("--why", help="For the audit record.")]
 ExpectedRevisionOption = Annotated[
-    int | None, typer.Option("--expected-revision", help="Only over this revision of the model.")
+    int | None,
+    typer.Option(
+        "--expected-revision", min=0, max=MAX_REVISION, help="Only over this revision of the model."
+    ),
 ]
 PublishedModelArgument = Annotated[str, typer.Argument(help="The name that clients use.")]
 StrategyOption = Annotated[
@@ -83,13 +97,19 @@ MemoryGuardRatioOption = Annotated[
     float | None,
     typer.Option(
         "--memory-guard-ratio",
+        callback=_checked_ratio,
         help="Part of the memory that engines may fill with it, above 0 and at most 1; as each is configured when left "
         "out.",
     ),
 ]
 MinReadyOption = Annotated[
     int | None,
-    typer.Option("--min-ready", min=1, help="Engines that must be ready before it is served; 1 by default."),
+    typer.Option(
+        "--min-ready",
+        min=1,
+        max=_MAX_ENGINES,
+        help="Engines that must be ready before it is served; 1 by default.",
+    ),
 ]
 TimeoutMsOption = Annotated[
     int | None,

@@ -33,6 +33,7 @@ from services.cli.options import (
 from services.cli.published import Published
 from services.cli.traced import run_traced
 from services.common.checkpoint.artifact_store import ArtifactStore
+from services.common.ids import Cohort
 
 PublishedArtifactArgument = Annotated[
     str,
@@ -65,7 +66,7 @@ def publish(
     artifact: PublishedArtifactArgument,
     *,
     gateway: AskedGateway,
-    cohort: PublishedCohortOption = "stable",
+    cohort: PublishedCohortOption = Cohort.STABLE,
     who: WhoOption = "",
     why: WhyOption = "halogen publish",
     expected_revision: ExpectedRevisionOption = None,
@@ -106,7 +107,7 @@ def _store(given: str | None, home: Path | None) -> str:
 
 def _tell(published: Published, *, is_served: bool, as_json: bool) -> None:
     if as_json:
-        out.print(json.dumps(published._asdict()), markup=False)
+        out.print(json.dumps(published._asdict()))
         return
     model, cohort, artifact_id, revision = published
     state = "is served" if is_served else "is published"
@@ -119,7 +120,7 @@ def unpublish(
     *,
     gateway: AskedGateway,
     why: WhyOption,
-    cohort: PublishedCohortOption = "stable",
+    cohort: PublishedCohortOption = Cohort.STABLE,
     who: WhoOption = "",
     expected_revision: ExpectedRevisionOption = None,
     wait: WaitUnloadedOption = 300,
@@ -131,6 +132,6 @@ def unpublish(
         unpublishing.unpublish(gateway.endpoint, order, wait_s=wait, patience_s=gateway.patience_s)
     )
     if as_json:
-        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}), markup=False)
+        out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}))
     else:
         out.print(f"{model}@{cohort} is {'unloaded' if wait else 'unpublished'}: revision {revision}")

@@ -17,6 +17,7 @@ from services.cli.control_client import ControlClient
 from services.cli.gateway_option import gateway_option
 from services.cli.message_json import fields_of
 from services.cli.options import (
+    MAX_REVISION,
     JsonOption,
     PublishedModelArgument,
     WhoOption,
@@ -29,7 +30,8 @@ from services.common.telemetry.attributes import MODEL
 from services.common.telemetry.tracing import span
 
 PushedRevisionArgument = Annotated[
-    int | None, typer.Argument(min=1, help="One that was served; the model's last when left out.")
+    int | None,
+    typer.Argument(min=1, max=MAX_REVISION, help="One that was served; the model's last when left out."),
 ]
 WaitPushedOption = Annotated[
     float, typer.Option("--wait", min=0, help="Seconds to wait until the registry has it; 0 does not wait.")
@@ -51,9 +53,9 @@ def push(
     request = pb.PushCommitRequest(model=model, revision=revision or 0, who=who or getpass.getuser(), why=why)
     pushed = run_traced(follow(gateway.endpoint, request, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
-        out.print(json.dumps(fields_of(pushed)), markup=False)
+        out.print(json.dumps(fields_of(pushed)))
     else:
-        out.print(f"revision {pushed.revision} of {model} {_stands(pushed)}", markup=False)
+        out.print(f"revision {pushed.revision} of {model} {_stands(pushed)}")
     if pushed.registry_sync_status == pb.REGISTRY_SYNC_STATUS_FAILED:
         raise typer.Exit(1)
 

@@ -24,7 +24,7 @@ from services.cli.options import (
 from services.cli.qualification_text import fields, line
 from services.common.checkpoint.artifact_store import read_manifest
 from services.common.checkpoint.manifest import MANIFEST_NAME
-from services.common.ids import ARTIFACT_ID_PATTERN
+from services.common.ids import ARTIFACT_ID_PATTERN, Cohort
 from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
@@ -64,7 +64,7 @@ def qualify(
     git_commit: GitCommitOption = "",
     data_set: DataSetOption = "",
     build: BuildOption = "",
-    cohort: PublishedCohortOption = "stable",
+    cohort: PublishedCohortOption = Cohort.STABLE,
     who: WhoOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +79,7 @@ def qualify(
         why=why,
     )
     qualification = asyncio.run(put_on_record(gateway.endpoint, target, cohort, request))
-    out.print(json.dumps(fields(qualification)) if as_json else line(qualification), markup=False)
+    out.print(json.dumps(fields(qualification)) if as_json else line(qualification))
 
 
 async def put_on_record(

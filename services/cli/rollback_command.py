@@ -13,6 +13,7 @@ from services.cli.console import err, out
 from services.cli.control_client import ControlClient, Means, Order
 from services.cli.gateway_option import gateway_option
 from services.cli.options import (
+    MAX_REVISION,
     ExpectedRevisionOption,
     FallbackOption,
     JsonOption,
@@ -29,6 +30,7 @@ from services.cli.options import (
 from services.cli.publish import wait_until_serving
 from services.cli.published import Published
 from services.cli.traced import run_traced
+from services.common.ids import Cohort
 from services.common.rpc.endpoint import Peer
 from services.common.telemetry.attributes import COHORT, MODEL
 from services.common.telemetry.tracing import span
@@ -36,7 +38,10 @@ from services.common.telemetry.tracing import span
 ToRevisionOption = Annotated[
     int | None,
     typer.Option(
-        "--to", min=1, help="A revision that was served; the last of another artifact when left out."
+        "--to",
+        min=1,
+        max=MAX_REVISION,
+        help="A revision that was served; the last of another artifact when left out.",
     ),
 ]
 
@@ -48,7 +53,7 @@ def rollback(
     gateway: AskedGateway,
     why: WhyOption,
     to: ToRevisionOption = None,
-    cohort: PublishedCohortOption = "stable",
+    cohort: PublishedCohortOption = Cohort.STABLE,
     who: WhoOption = "",
     expected_revision: ExpectedRevisionOption = None,
     strategy: StrategyOption = None,
@@ -64,11 +69,11 @@ def rollback(
     order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, means)
     published = run_traced(roll_back(gateway.endpoint, order, to, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
-        out.print(json.dumps(published._asdict()), markup=False)
+        out.print(json.dumps(published._asdict()))
     else:
         state = "is served" if wait else "is published"
         line = f"revision {published.revision} of {model}@{cohort} {state}: artifact {published.artifact_id}"
-        out.print(line, markup=False)
+        out.print(line)
 
 
 async def roll_back(

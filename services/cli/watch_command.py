@@ -14,7 +14,7 @@ from services.cli.console import out
 from services.cli.control_client import ControlClient
 from services.cli.gateway_option import gateway_option
 from services.cli.message_json import fields_of
-from services.cli.options import JsonOption, PublishedModelArgument
+from services.cli.options import MAX_REVISION, JsonOption, PublishedModelArgument
 from services.cli.outcome_text import outcome_text
 from services.cli.traced import run_traced
 from services.common.rpc.endpoint import Peer
@@ -22,7 +22,8 @@ from services.common.rpc.endpoint import Peer
 _ANSWER_S: Final = 10.0
 
 RevisionArgument = Annotated[
-    int | None, typer.Argument(min=1, help="Of which publish; the model's last when left out.")
+    int | None,
+    typer.Argument(min=1, max=MAX_REVISION, help="Of which publish; the model's last when left out."),
 ]
 
 
@@ -48,7 +49,7 @@ async def follow(gateway: Peer, model: str, revision: int | None, *, as_json: bo
             async for outcome in outcomes:
                 state = outcome.state
                 told = json.dumps(fields_of(outcome)) if as_json else _line(model, outcome)
-                out.print(told, markup=False)
+                out.print(told)
         return state == pb.PUBLISH_STATE_APPLIED
 
 
