@@ -10,8 +10,10 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
 from services.common.auth.access import Access
+from services.common.auth.role import Role
 from services.common.auth.tls import RENEW_BEFORE, KeyPair, ServerTls, read_certificates
 from services.common.auth.tokens import Tokens
+from services.common.errors import Unauthenticated
 from services.common.reread_file import RereadFile
 from services.common.rpc.address import Address
 from services.common.rpc.credentials import Credentials
@@ -105,6 +107,22 @@ class AuthConfig(BaseSettings):
             cert_file=own[0],
             key_file=own[1],
             server_name=self.tls_server_name,
+        )
+
+    @property
+    def token_objection(self) -> str:
+        """What other processes will have against this one's token, as far as its own callers file tells; else empty."""
+        if self.callers_file is None or self.token_file is None:
+            return ""
+        try:
+            holder = Tokens.read(self.callers_file).holder(read_token(self.token_file))
+        except Unauthenticated:  # others may know it
+            return ""
+        if holder.role is Role.SYSTEM:
+            return ""
+        return (
+            f"--token-file {self.token_file} is of {holder.name}, role {holder.role}, and the processes that this one "
+            "calls let role system in; make such a token with: halogen token"
         )
 
     @property

@@ -57,6 +57,7 @@ class ProcessConfig(AuthConfig):
         env_prefix="HALOGEN_",
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,
         nested_model_default_partial_update=False,
         cli_kebab_case=True,
         cli_hide_none_type=True,

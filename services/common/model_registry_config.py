@@ -18,7 +18,7 @@ CA_SETTING = "--registry.ca-file"
 class ModelRegistryConfig(BaseModel):
     """The section `registry`: the same for schedulers, which push to it, and loaders, which may fetch from it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     url: str = Field(
         default="",

@@ -77,6 +77,8 @@ def launch(config_type: type[C], serve: Serve[C]) -> None:
     config = config_type.load(sys.argv[1:])
     configure_logs(config.role, config.log_level, config.log_filter)
     log.info("configuration", **config.as_event())
+    if objection := config.token_objection:
+        log.error("token_of_another_role", error=objection)
     if slips := config.misspelt(os.environ):
         log.warning("variables_misspelt", do_you_mean=slips)
     if expires := config.expiring(dt.datetime.now(dt.UTC)):

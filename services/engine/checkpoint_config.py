@@ -14,7 +14,7 @@ from services.engine.swap_policy import SwapPolicy
 class CheckpointConfig(BaseModel):
     """The section `checkpoint` of an engine's settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     strategy: Literal["atomic_swap", "drain_then_load"] = Field(
         default="atomic_swap",

@@ -30,7 +30,8 @@ def from_peer(failure: grpc.aio.AioRpcError, peer: str) -> HalogenError:
     error = from_rpc_error(failure)
     if error.reason not in REFUSALS:
         return error
-    log.error("peer_refuses", peer=peer, reason=error.reason, error=error.message)
+    remedy = "give this process a --token-file (or a certificate) of role system that the peer's callers file names"
+    log.error("peer_refuses", peer=peer, reason=error.reason, error=error.message, remedy=remedy)
     return Unavailable(
         f"{peer} does not let this process in; operators: look at its --token-file, which must be of role system",
         reason=PEER_REFUSES,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from services.common.auth.role import Role
 from services.common.config import ProcessConfig
 from services.common.ending import REFUSED
 from services.common.rpc.address import Address
-from tests.credentials import hand_out
+from tests.credentials import hand_out, write_secret
 
 
 class Config(ProcessConfig):
@@ -77,3 +78,15 @@ def test_an_address_knows_whether_it_is_this_hosts_alone() -> None:
     assert Address.parse("[::1]:1").is_loopback
     assert not Address.parse("*:1").is_loopback
     assert not Address.parse("localhost.example:1").is_loopback
+
+
+def test_a_process_knows_that_its_token_is_of_another_role(tmp_path: Path) -> None:
+    """From its own callers file, at its start; what that does not name others may know."""
+    handed = hand_out(tmp_path)
+    config = Config(**handed.settings())
+    assert "" == config.token_objection
+    write_secret(handed.system_file, handed.tokens[Role.INFER])
+    assert "is of infer, role infer" in config.token_objection
+    assert "halogen token" in config.token_objection
+    write_secret(handed.system_file, "unknown")
+    assert "" == config.token_objection == Config(token_file=handed.system_file).token_objection

@@ -72,6 +72,7 @@ def test_a_section_comes_from_all_sources_at_once(tmp_path: Path, monkeypatch: p
     [
         (["--checkpoint.timeout-ms", "0"], "--checkpoint.timeout-ms: should be greater than or equal to 1"),
         (["--chunk-tokens", "0"], "--chunk-tokens: should be greater than or equal to 1 (got '0')"),
+        (["--drain-s", "nan"], "--drain-s: should be a finite number"),
         (["--listen", "nowhere"], "--listen: 'nowhere' is not host:port"),
         (["--log-filter", "("], "--log-filter: is no regular expression: missing )"),
         (["--bogus", "1"], "unrecognized arguments: --bogus"),

@@ -42,6 +42,23 @@ def test_the_section_may_come_by_the_environment(tmp_path: Path, monkeypatch: py
     assert URL == load(tmp_path).registry.url
 
 
+@pytest.mark.parametrize("given", ["nan", "inf"])
+def test_a_time_that_is_no_number_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    """Rather than to be out of bounds. Fault injection: turns red without `allow_inf_nan`."""
+    with pytest.raises(SystemExit):
+        load(tmp_path, "--registry.timeout-s", given)
+    assert "--registry.timeout-s: should be a finite number" in capsys.readouterr().err
+
+
+def test_a_variable_with_one_underscore_is_told() -> None:
+    """The section's name is parted from the setting's by two."""
+    assert {"HALOGEN_REGISTRY_PUSH": "HALOGEN_REGISTRY__PUSH"} == SchedulerConfig.misspelt(
+        ["HALOGEN_REGISTRY_PUSH", "HALOGEN_REGISTRY__PUSH"]
+    )
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
