@@ -62,7 +62,7 @@ def inspect(
     if address and inspected.manifest:
         described["qualifications"] = qualify.on_record(Endpoint(address, credentials), inspected.manifest.id)
     if as_json:
-        out.print_json(data=described)
+        out.print_json(data=described, ensure_ascii=True)  # also what people wrote for the record
     else:
         _print(described)
 
@@ -77,7 +77,7 @@ def diff(
         out.print_json(data=[difference._asdict() for difference in found])
     else:
         for part, factor, mine, theirs in found:
-            out.print(f"{part}: {factor}: {mine} -> {theirs}", markup=False)
+            out.print(f"{part}: {factor}: {mine} -> {theirs}")
         if not found:
             out.print("no difference")
     if found:
@@ -185,8 +185,8 @@ def _print_columns(title: str, rows: list[list[str]]) -> None:
     """Lines that a narrow terminal breaks and a search finds, rather than a table that cuts names."""
     if not rows:
         return
-    out.print(title, style="bold", markup=False)
+    out.print(title, style="bold")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
-        out.print(f"  {line.rstrip()}", markup=False)
+        out.print(f"  {line.rstrip()}")

@@ -116,14 +116,14 @@ async def _show(stream: CompletionStream, figures: Console, *, as_json: bool) ->
             first_token_s = first_token_s or time.perf_counter() - started
             chunks.append(chunk)
             if not as_json:
-                out.print(chunk.text, end="", markup=False)
+                out.print(chunk.text, end="")
     completion = Completion.of(chunks)
     timing = Timing(first_token_s, time.perf_counter() - started, completion.usage.completion_tokens)
     if as_json:
-        out.print(json.dumps(_facts(completion, timing), ensure_ascii=False), markup=False)
+        out.print(json.dumps(_facts(completion, timing), ensure_ascii=False))
     else:
         out.print()
-        figures.print(_summary(completion, timing), style="dim", markup=False)
+        figures.print(_summary(completion, timing), style="dim")
     return completion
 
 

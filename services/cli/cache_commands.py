@@ -17,7 +17,8 @@ from services.common.checkpoint.cache_entry import CacheEntry
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 
 app = typer.Typer(
-    help="The cache of this host's loaders, for artifacts that come over HTTP.", no_args_is_help=True
+    help="The cache of this host's loaders, for artifacts that come over HTTP. Local systems of one user share it.",
+    no_args_is_help=True,
 )
 
 CacheDirOption = Annotated[

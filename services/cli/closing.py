@@ -24,11 +24,10 @@ def tell(addresses: Addresses, runtime_build: str) -> None:
         out.print(f"{role:<10} {getattr(addresses, role)}" + (f"   http://{http}/metrics" if http else ""))
     halogen = command(Path(sys.executable).with_name("halogen"))
     out.print(
-        f"\nask it more:  {halogen} chat     what is served:  {halogen} status     stop it:  {halogen} down",
-        markup=False,
+        f"\nask it more:  {halogen} chat     what is served:  {halogen} status     stop it:  {halogen} down"
     )
     if advice := kernel_advice(runtime_build):
-        err.print(advice, markup=False)
+        err.print(advice)
 
 
 def command(installed: Path) -> str:

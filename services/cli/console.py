@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -11,9 +13,24 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+from services.common.control_characters import escaped
+
+
+class PlainConsole(Console):
+    """Shows words as they are, whoever wrote them: nothing in them is markup, an emoji, or a command to the terminal."""
+
+    def __init__(self, **chosen: Any) -> None:
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **chosen)
+
+    def render_str(self, text: str, **chosen: Any) -> Text:
+        """Of control characters only those work that end and indent lines."""
+        return super().render_str(escaped(text, keep="\n\r\t"), **chosen)
+
+
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 class CommandError(Exception):

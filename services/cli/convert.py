@@ -93,7 +93,7 @@ def _call_off(process: subprocess.Popen[str]) -> None:
 
 
 def _noter(progress: Progress) -> Callable[[str], object]:
-    return lambda line: progress.console.print(line, markup=False)
+    return progress.console.print
 
 
 def _last_line(lines: Sequence[str]) -> str:

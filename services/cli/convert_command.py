@@ -101,4 +101,4 @@ def convert(
     with byte_progress() as progress:
         made = converter.to_artifact(source, target, progress, options)
     result = {"artifact_id": made, "directory": str(target)}
-    out.print(json.dumps(result) if as_json else made, markup=False)
+    out.print(json.dumps(result) if as_json else made)

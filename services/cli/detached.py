@@ -89,7 +89,7 @@ async def _supervise(home: Home, link: socket.socket) -> None:
             await unless(asked, stack.failed(), _settled(reader))
         except CommandError as failure:
             writer.write(json.dumps({"failed": str(failure)}).encode() + b"\n")
-            err.print(str(failure), markup=False)
+            err.print(str(failure))
         else:
             await asked.wait()
 

@@ -17,6 +17,7 @@ from services.cli.message_json import fields_of
 from services.cli.options import JsonOption, PublishedModelArgument
 from services.cli.outcome_text import outcome_text
 from services.cli.traced import run_traced
+from services.common.control_characters import escaped
 from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
@@ -38,7 +39,7 @@ def history(
     request = pb.ListHistoryRequest(model=model, cohort=cohort, max_entries=most)
     entries = run_traced(_read(gateway.endpoint, request))
     if as_json:
-        out.print(json.dumps([fields_of(entry) for entry in entries], indent=2), markup=False)
+        out.print(json.dumps([fields_of(entry) for entry in entries], indent=2))
     else:
         out.print(_table(model, entries))
 
@@ -54,7 +55,8 @@ def _table(model: str, entries: list[pb.HistoryEntry]) -> Table:
         table.add_column(column, overflow="fold")
     for entry in entries:
         artifact, at = entry.artifact_id[:12] or "none", entry.time.ToJsonString()[:19]
-        table.add_row(str(entry.revision), entry.cohort, artifact, _ended(entry), at, entry.who, entry.why)
+        said = escaped(entry.who), escaped(entry.why)
+        table.add_row(str(entry.revision), entry.cohort, artifact, _ended(entry), at, *said)
     return table
 
 

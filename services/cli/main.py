@@ -190,7 +190,7 @@ def demo_command(
     folder: Annotated[Path, typer.Argument(help="Where both its forms go; made if missing.")],
 ) -> None:
     """Fetch the demo model and convert it, without serving it."""
-    out.print(str(demo.ensure(folder).artifact), markup=False)
+    out.print(str(demo.ensure(folder).artifact))
 
 
 app.command("publish")(publish_commands.publish)
@@ -226,5 +226,5 @@ def run() -> None:
 
 
 def _fail(line: str) -> NoReturn:
-    err.print(f"halogen: {line}", markup=False)
+    err.print(f"halogen: {line}")
     raise SystemExit(1)

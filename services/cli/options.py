@@ -23,7 +23,6 @@ def _check_who(context: typer.Context, param: typer.CallbackParam, who: str) -> 
     return who
 
 
-
 def _checked_ratio(given: float | None) -> float | None:
     if given is not None and not 0 < given <= 1:
         raise typer.BadParameter(f"{given:g} is no part of the memory: give one above 0 and at most 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
+from services.common.control_characters import escaped
 
 
 def state_name(state: pb.PublishState) -> str:
@@ -20,7 +21,8 @@ def outcome_text(outcome: pb.PublishOutcome) -> str:
     """The state, and what belongs to it."""
     state = state_name(outcome.state)
     if outcome.HasField("failure"):
-        return f"{state} ({stage_name(outcome.failure.stage)}, {outcome.failure.reason}): {outcome.failure.message}"
+        failure = outcome.failure
+        return f"{state} ({stage_name(failure.stage)}, {failure.reason}): {escaped(failure.message)}"
     if outcome.superseded_by:
         return f"{state} by {outcome.superseded_by}"
     return f"{state}, waiting for {', '.join(outcome.waiting_for)}" if outcome.waiting_for else state

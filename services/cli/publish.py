@@ -141,12 +141,12 @@ class _Remedy(NamedTuple):
 async def _verified(
     control: ControlClient, request: pb.RegisterArtifactRequest, progress: Progress, remedy: _Remedy
 ) -> str:
-    bar, artifact_id = progress.add_task("verify and load", total=None), ""
+    bar, artifact_id = progress.add_task("verify and load", total=None, visible=False), ""
     async with contextlib.aclosing(control.register(request)) as steps:
         async for step in steps:
             artifact_id = step.artifact_id
             if step.total_bytes:
-                progress.update(bar, completed=step.done_bytes, total=step.total_bytes)
+                progress.update(bar, completed=step.done_bytes, total=step.total_bytes, visible=True)
             if step.state == pb.ARTIFACT_STATE_REJECTED:
                 raise CommandError(
                     f"artifact {artifact_id[:12]} is REJECTED: {step.reason}. {remedy.against(step.reason)}"
@@ -168,7 +168,7 @@ def _kept(status: pb.Status, order: Order) -> Published | None:
     if standing is None or standing.is_served(status):
         return standing
     if failure := standing.failure(status):
-        err.print(f"{failure}; publishing it anew", markup=False)
+        err.print(f"{failure}; publishing it anew")
         return None
     return standing
 

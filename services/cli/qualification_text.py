@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from halogen.v1 import control_pb2 as pb
+from services.common.control_characters import escaped
 
 
 def fields(qualification: pb.Qualification) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def line(qualification: pb.Qualification) -> str:
         told.append("approved" if qualification.approved else "approval withdrawn")
     if qualification.HasField("accuracy"):
         told.append(f"accuracy {qualification.accuracy:g}")
-    told += [f"{name} {value}" for name, value in _sources(qualification) if value]
+    told += [f"{name} {escaped(value)}" for name, value in _sources(qualification) if value]
     told += [f"{probe.name} {'passed' if probe.passed else 'failed'}" for probe in qualification.probes]
     return ", ".join(told)
 

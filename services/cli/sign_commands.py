@@ -22,7 +22,7 @@ def keygen(
 ) -> None:
     """Make a key that signs artifacts; prints the public one, for --trusted-keys of loaders and gateways."""
     public_key = SigningKey.create(file).public_key
-    out.print(json.dumps({"public_key": public_key}) if as_json else public_key, markup=False)
+    out.print(json.dumps({"public_key": public_key}) if as_json else public_key)
 
 
 def sign(
@@ -44,7 +44,7 @@ def sign(
         raise CommandError(f"{artifact} cannot be written: {fault.strerror}; sign a copy of it") from None
     result = {"artifact_id": stored.manifest.id, "public_key": signature.public_key}
     told = f"{stored.manifest.id} is signed by {signature.public_key}"
-    out.print(json.dumps(result) if as_json else told, markup=False)
+    out.print(json.dumps(result) if as_json else told)
 
 
 def _kept(stored: StoredArtifact) -> Signatures:
@@ -57,7 +57,5 @@ def _kept(stored: StoredArtifact) -> Signatures:
         ) from None
     kept = present.of(stored.manifest.id)
     for stale in sorted({*present.entries} - {*kept.entries}):
-        err.print(
-            f"removed the signature of key {stale.public_key}: it is not of this artifact", markup=False
-        )
+        err.print(f"removed the signature of key {stale.public_key}: it is not of this artifact")
     return kept

@@ -15,6 +15,7 @@ from services.cli.message_json import fields_of
 from services.cli.outcome_text import stage_name, state_name
 from services.cli.progress_text import progress_line
 from services.cli.qualification_text import line
+from services.common.control_characters import escaped
 from services.common.rpc.endpoint import Peer
 
 _ANSWER_S: Final = 10.0
@@ -27,18 +28,16 @@ async def read(gateway: Peer) -> pb.Status:
 
 def show(status: pb.Status, *, as_json: bool) -> None:
     if as_json:
-        out.print(json.dumps(fields_of(status), indent=2), markup=False)
+        out.print(json.dumps(fields_of(status), indent=2))
         return
     if status.is_stale:
-        out.print(
-            f"{status.answered_by} has lost the registry (etcd): this is what it knew last", markup=False
-        )
+        out.print(f"{status.answered_by} has lost the registry (etcd): this is what it knew last")
     out.print(_models(status))
     for news in (each for cohort in status.cohorts for each in _news(cohort)):
-        out.print(news, markup=False)
+        out.print(news)
     out.print(_processes(status))
     for qualification in status.qualifications:
-        out.print(line(qualification), markup=False)
+        out.print(line(qualification))
 
 
 def _models(status: pb.Status) -> Table:
@@ -47,7 +46,8 @@ def _models(status: pb.Status) -> Table:
         serving = _serving(cohort)
         artifact = (cohort.serving_artifact_id or cohort.desired_artifact_id)[:12]
         desired = _desired(cohort)
-        table.add_row(cohort.model, cohort.cohort, serving, artifact, desired, cohort.who, cohort.why)
+        said = escaped(cohort.who), escaped(cohort.why)
+        table.add_row(cohort.model, cohort.cohort, serving, artifact, desired, *said)
     return table
 
 

@@ -62,9 +62,9 @@ def token(
     told = {"role": role, "name": holder}
     told |= {"token": fresh} if token_out is None else {"token_file": str(token_out)}
     if as_json:
-        out.print(json.dumps(told), markup=False)
+        out.print(json.dumps(told))
     elif token_out is None:
-        out.print(fresh, markup=False)
+        out.print(fresh)
 
 
 def _check(callers_file: Path) -> None:

@@ -111,7 +111,7 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
         build = answer.provenance.runtime_build if answer.provenance else ""
     closing.tell(addresses, build)
     if plan.artifact is None:
-        out.print("serve an artifact of the store:  halogen publish MODEL ID", markup=False)
+        out.print("serve an artifact of the store:  halogen publish MODEL ID")
 
 
 async def _serve(control: ControlClient, home: Home, model: str, artifact: Path | ArtifactId) -> None:
@@ -131,9 +131,9 @@ async def _ask_first(gateway: str, model: str, artifact: Path) -> Completion:
     """One question to a model that can chat, the beginning of a story to one that cannot."""
     greedy = ask.Asking(model=model, max_tokens=64, temperature=0.0, timeout_s=START_S)
     if can_chat(artifact):
-        out.print(f"\n[bold]{QUESTION}[/bold]")
+        out.print(f"\n{QUESTION}", style="bold")
         return await ask.chat(gateway, [ask.user(QUESTION)], greedy, figures=out, max_tries=PATIENT_TRIES)
-    out.print(f"\n[bold]{BEGINNING}[/bold]", end="")
+    out.print(f"\n{BEGINNING}", style="bold", end="")
     return await ask.generate(gateway, BEGINNING, greedy, figures=out, max_tries=PATIENT_TRIES)
 
 

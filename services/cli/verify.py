@@ -25,7 +25,7 @@ def verify(
     """Compare an artifact with its source: every value, one prompt's tokens, two timed starts."""
     with byte_progress() as progress:
         for line in convert.compare(source, artifact, progress):
-            out.print(f"tensors  {line}", markup=False)
+            out.print(f"tensors  {line}")
     if prompt:
         _compare_answers(source, artifact, prompt, read_manifest(artifact).architecture.dtype)
 

@@ -110,7 +110,8 @@ class Artifacts:
             NotFound: The loader's store does not hold the artifact.
             Unavailable: No loader or no registry answers; the artifact stays PENDING.
         """
-        _check_words_and_signatures(order)
+        check_words(order.who, order.why)
+        check_signatures(order.signatures)
         model, manifest = self.check(order.model, order.manifest)
         annotate({MODEL: model, ARTIFACT_ID: manifest.id})
         standing = await self._standing(model, manifest, order)
@@ -205,10 +206,10 @@ def _decoded(manifest: bytes) -> Manifest:
         raise InvalidRequest(fault.message, reason="MANIFEST_INVALID") from None
 
 
-def _check_words_and_signatures(order: ArtifactOrder) -> None:
-    check_words(order.who, order.why)
+def check_signatures(content: bytes) -> None:
+    """Raises InvalidRequest where it is no file of signatures, or too long."""
     try:
-        Signatures.decode(order.signatures)
+        Signatures.decode(content)
     except ValueError as fault:
         raise InvalidRequest(
             f"the signatures cannot be read ({fault}); sign the artifact again: halogen sign DIR --key FILE",

@@ -11,7 +11,7 @@ import grpc
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import control_pb2_grpc
 from services.common.ids import ArtifactId, ModelName, ProcessId, Revision
-from services.gateway.artifacts import ArtifactOrder
+from services.gateway.artifacts import ArtifactOrder, check_signatures
 from services.gateway.control import Control
 from services.gateway.history import History
 from services.gateway.loader_client import Description
@@ -61,6 +61,7 @@ class ControlServicer(control_pb2_grpc.ControlServiceServicer):
     async def RegisterArtifact(
         self, request: pb.RegisterArtifactRequest, context: Context
     ) -> AsyncIterator[pb.RegisterArtifactResponse]:
+        check_signatures(request.signatures)
         described = Description(request.manifest, request.signatures)
         if not request.manifest:
             described = await self._describe(ArtifactId(request.artifact_id))

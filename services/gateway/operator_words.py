@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from services.common.auth.principal import caller
+from services.common.control_characters import escaped, first_in
 from services.common.errors import InvalidRequest
-from services.common.ids import MODEL_NAME_PATTERN, Cohort, ModelName
+from services.common.ids import ARTIFACT_ID_PATTERN, MODEL_NAME_PATTERN, ArtifactId, Cohort, ModelName
 from services.common.registry.publish_records import Strategy
 
 MAX_WORDS: Final = 1_000  # characters of who and of why
@@ -21,6 +22,16 @@ def checked_model_name(name: str) -> ModelName:
             reason="MODEL_NAME_INVALID",
         )
     return ModelName(name)
+
+
+def checked_artifact_id(given: str) -> ArtifactId:
+    """Raises InvalidRequest unless `given` can be an artifact's id."""
+    if not ARTIFACT_ID_PATTERN.fullmatch(given):
+        raise InvalidRequest(
+            f"{given[:80]!r} is none: an artifact id has 64 lower-case hexadecimal digits; see: halogen status",
+            reason="ARTIFACT_ID_INVALID",
+        )
+    return ArtifactId(given)
 
 
 def checked_cohort(name: str) -> Cohort:
@@ -44,6 +55,15 @@ def check_words(who: str, why: str) -> None:
     for field, words in (("who", who), ("why", why)):
         if not words.strip() or len(words) > MAX_WORDS:
             raise InvalidRequest(f"{field} must say something, in at most {MAX_WORDS} characters")
+        check_plain(field, words)
+
+
+def check_plain(field: str, words: str) -> None:
+    """Raises InvalidRequest where the words hold a control character: they are shown in terminals and tables."""
+    if found := first_in(words):
+        raise InvalidRequest(
+            f"{field} holds the control character {escaped(found)}: say it in one plain line"
+        )
 
 
 def checked_strategy(strategy: Strategy) -> Strategy:

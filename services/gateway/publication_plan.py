@@ -236,7 +236,7 @@ def _intent(order: PublishOrder, old: ArtifactId | None, time: str) -> IntentRec
         old_artifact_id=old,
         strategy=order.strategy,
     )
-    return intent if order.artifact_id else intent.ended(PublishState.APPLIED, time)
+    return intent if order.artifact_id is not None else intent.ended(PublishState.APPLIED, time)
 
 
 def _audit(order: PublishOrder, old: ArtifactId | None, time: str) -> AuditRecord:

@@ -19,7 +19,7 @@ from services.common.registry.records import ArtifactRecord, ArtifactState
 from services.common.registry.store import Ambiguous, Entry, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
 from services.common.telemetry.tracing import annotate, trace_parent
-from services.gateway.operator_words import check_words, checked_model_name
+from services.gateway.operator_words import check_words, checked_artifact_id, checked_model_name
 from services.gateway.publication_audit import export
 from services.gateway.publication_plan import PublishOrder, Seen, Transaction, next_revision, plan
 
@@ -60,7 +60,7 @@ class Publications:
             check: Raises a HalogenError where it is not to come after what stands.
 
         Raises:
-            InvalidRequest: The model's name, who or why is not valid.
+            InvalidRequest: The model's name, the artifact's id, who or why is not valid.
             NotFound: The artifact is not registered for this model, or there is nothing to unpublish.
             PreconditionFailed: The artifact is not READY, nobody trusted has signed it, or no engine that is there
                 could serve it.
@@ -95,7 +95,9 @@ class Publications:
         if seen.is_behind(revision):
             return None
         check(seen)
-        artifact = await self._ready(order.model, order.artifact_id) if order.artifact_id else None
+        artifact = (
+            await self._ready(order.model, order.artifact_id) if order.artifact_id is not None else None
+        )
         due = plan(
             order,
             seen,
@@ -143,6 +145,8 @@ class Publications:
 def check_order(order: PublishOrder) -> None:
     """Raises InvalidRequest where names or words are not valid."""
     checked_model_name(order.model)
+    if order.artifact_id is not None:
+        checked_artifact_id(order.artifact_id)
     check_words(order.who, order.why)
 
 

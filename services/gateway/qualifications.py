@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 import structlog
 
 from services.common.errors import Conflict, InvalidRequest, NotFound
-from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
+from services.common.ids import ArtifactId
 from services.common.registry import keys
 from services.common.registry.records import QualificationRecord, Statement
 from services.common.registry.store import Ambiguous, Entry, Listing, Put, Store, Unchanged
-from services.gateway.operator_words import MAX_WORDS, check_words
+from services.gateway.operator_words import MAX_WORDS, check_plain, check_words, checked_artifact_id
 
 MAX_STATEMENTS: Final = 100
 
@@ -100,8 +100,7 @@ def _qualified(entry: Entry, record: QualificationRecord) -> Qualified:
 
 def _check(order: QualifyOrder) -> None:
     check_words(order.who, order.why)
-    if not ARTIFACT_ID_PATTERN.fullmatch(order.artifact_id):
-        raise InvalidRequest("an artifact id has 64 lower-case hexadecimal digits")
+    checked_artifact_id(order.artifact_id)
     if order.approved is None and order.accuracy is None and not (order.git_commit or order.data_set):
         raise InvalidRequest("say something: an approval, an accuracy, a git commit or a data set")
     if order.accuracy is not None and not (math.isfinite(order.accuracy) and 0 <= order.accuracy <= 1):
@@ -113,6 +112,7 @@ def _check(order: QualifyOrder) -> None:
         )
     if len(order.data_set) > MAX_WORDS:
         raise InvalidRequest(f"data_set has at most {MAX_WORDS} characters")
+    check_plain("data_set", order.data_set)
 
 
 def _chosen(listing: Listing, order: QualifyOrder) -> Entry:

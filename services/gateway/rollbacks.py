@@ -67,7 +67,8 @@ class Rollbacks:
         """Names what was served before for the cohort; an artifact that engines still hold is served at once.
 
         Raises:
-            NotFound: Nothing else was served, or nothing under the revision that is asked for.
+            NotFound: The model was never published, nothing else was served, or nothing under the revision that is
+                asked for.
             PreconditionFailed: What was served before is just what a pending publish names.
             HalogenError: As `Publications.publish` says.
         """
@@ -77,6 +78,11 @@ class Rollbacks:
             Committed(keys.split_revision_key(entry.key)[1], CommitRecord.decode(entry.value))
             for entry in entries
         ]
+        if not committed and await self._store.get(keys.revision(order.model)) is None:
+            raise NotFound(
+                f"nothing was ever published as {order.model}; see what is: halogen status",
+                reason="MODEL_NOT_FOUND",
+            )
         serving = await self._store.get(keys.serving(order.model, order.cohort))
         artifact_id = chosen(order, committed, Serving.decode(serving.value) if serving else None)
         revision = await self._publications.publish(
@@ -99,7 +105,7 @@ def chosen(order: RollbackOrder, committed: Iterable[Committed], serving: Servin
             return record.artifact_id
     name = f"{order.model}@{order.cohort}"
     if order.to_revision is None:
-        message = f"{name} has served no other artifact than now"
+        message = f"{name} has served {'no other artifact than now' if serving else 'nothing yet'}"
     else:
         message = f"{name} has not served revision {order.to_revision}"
     raise NotFound(

@@ -85,7 +85,8 @@ class TextModel:
     async def _encode_chat(self, prompt: ChatPrompt) -> list[int]:
         if self._template is None:
             raise InvalidRequest(
-                "the model has no chat template; use Generate", reason="CHAT_TEMPLATE_MISSING"
+                "the model has no chat template; use Generate (the command: halogen generate)",
+                reason="CHAT_TEMPLATE_MISSING",
             )
         text = await asyncio.to_thread(self._template.render, prompt.messages)
         return await self.tokenizer.encode(text, add_special_tokens=False)

@@ -175,6 +175,14 @@ PROMISES = {
     ],
     "5 progress and the last swap, per engine and model": ["test_engine_progress", "test_cohort_progress"],
     "5 rollback, abort, history": ["test_rollbacks", "test_history", "test_rolling_back"],
+    "5 what operators say is checked before anything is done, and shown as it is": [
+        *(
+            "test_what_is_no_artifact_id",
+            "test_words_for_the_record",
+            "test_what_is_out_of_bounds_is_refused",
+        ),
+        *("test_what_was_said_of_a_publish", "test_signatures_are_bounded"),
+    ],
     "5.6 a registry that no word comes from changes no step; pushes go on after a leader's death": [
         "test_a_black_holed_registry",
         "test_what_is_served_is_pushed",

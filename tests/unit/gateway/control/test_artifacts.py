@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from halogen.v1 import control_pb2 as pb
 from services.common.errors import (
     CorruptData,
     HalogenError,
@@ -22,6 +24,7 @@ from services.common.registry.records import (
 )
 from services.common.registry.store import Delete, Put, Unchanged
 from services.gateway.control import Control
+from services.gateway.control_servicer import ControlServicer
 from services.gateway.engine_offers import EngineOffers
 from tests.signing import signed_by, trusting
 from tests.unit.gateway.control.builders import (
@@ -242,3 +245,15 @@ async def test_signatures_that_cannot_be_read_are_refused(control: Control, stor
     with pytest.raises(InvalidRequest, match="halogen sign"):
         await registered(control, manifest("a"), signatures=b"{}")
     assert () == (await store.list("")).entries
+
+
+async def test_signatures_are_bounded_also_beside_an_id(control: Control) -> None:
+    """They would not be looked at; still, what is too long is refused.
+
+    Fault injection: turns red when the servicer leaves the bound to `register`.
+    """
+    nobody: Any = None
+    servicer = ControlServicer(control, nobody, nobody, nobody, nobody)
+    request = pb.RegisterArtifactRequest(model=MODEL, artifact_id="a" * 64, signatures=b"x" * 8193)
+    with pytest.raises(InvalidRequest, match="more than 8192 bytes"):
+        await anext(aiter(servicer.RegisterArtifact(request, nobody)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -198,3 +199,27 @@ async def test_who_and_why_are_said(control: Control, words: str) -> None:
         await control.publications.publish(order("a" * 64)._replace(who=words))
     with pytest.raises(InvalidRequest, match="why"):
         await control.publications.publish(order("a" * 64)._replace(why=words))
+
+
+@pytest.mark.parametrize("given", ["", "m", "A" * 64, "../" + "a" * 61])
+async def test_what_is_no_artifact_id_is_not_published(
+    control: Control, store: MemoryStore, given: str
+) -> None:
+    """Nor does an empty one unpublish. Fault injection: turns red when `check_order` does not look at the id."""
+    with pytest.raises(InvalidRequest, match="64 lower-case hexadecimal digits"):
+        await control.publications.publish(order(given))
+    assert () == (await store.list("")).entries
+
+
+@pytest.mark.parametrize("field", ["who", "why"])
+@pytest.mark.parametrize("character", ["\0", "\n", "\x1b", "\x9b", "\u2028", "\u202e"])
+async def test_words_for_the_record_hold_no_control_character(
+    control: Control, store: MemoryStore, field: str, character: str
+) -> None:
+    """They are shown in terminals. Fault injection: turns red when `check_words` looks at lengths alone."""
+    words: dict[str, Any] = {field: f"ada{character}bob"}
+    with pytest.raises(InvalidRequest, match=rf"{field} holds the control character \\u[0-9a-f]{{4}}"):
+        await control.publications.publish(order("a" * 64)._replace(**words))
+    with pytest.raises(InvalidRequest, match=f"{field} holds"):
+        await registered(control, manifest("a"), **words)
+    assert () == (await store.list("")).entries

@@ -79,6 +79,7 @@ async def test_what_no_engine_has_served_has_no_record(control: Control, store: 
         ({"accuracy": 1.5}, "0 to 1"),
         ({"accuracy": float("nan")}, "0 to 1"),
         ({"data_set": "x" * 1001}, "at most 1000"),
+        ({"data_set": "mm\nlu"}, "data_set holds the control character"),
         ({"git_commit": "main"}, "7 to 64 hexadecimal digits.*git rev-parse HEAD"),
         ({"git_commit": "c0ffee"}, "7 to 64"),
         ({"git_commit": "c" * 65}, "7 to 64"),

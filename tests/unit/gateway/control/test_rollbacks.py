@@ -139,6 +139,19 @@ async def test_a_rollback_leaves_what_is_pending(ready: Control, store: CutStore
     assert RolledBack(Revision(5), B) == await ready.rollbacks.roll_back(BACK)
 
 
+async def test_a_model_that_was_never_published_is_said_to_be_none(ready: Control) -> None:
+    """It may be misspelt. Fault injection: turns red when `roll_back` does not look at revisions/."""
+    with pytest.raises(NotFound, match=r"nothing was ever published as m; .*halogen status") as raised:
+        await ready.rollbacks.roll_back(BACK)
+    assert "MODEL_NOT_FOUND" == raised.value.reason
+
+
+def test_a_cohort_that_has_served_nothing_is_said_so() -> None:
+    """There is no way back to nothing."""
+    with pytest.raises(NotFound, match="m@stable has served nothing yet"):
+        chosen(BACK, [commit(1, A, Cohort.CANARY)], None)
+
+
 async def test_a_rollback_says_who_and_why(ready: Control) -> None:
     """Before anything is read."""
     with pytest.raises(InvalidRequest, match="why"):
@@ -151,6 +164,16 @@ async def test_an_abort_goes_on_with_what_is_served(ready: Control, store: CutSt
     await ready.publications.publish(order(B))
     assert 3 == await ready.aborts.abort(order(None))
     assert (3, A) == ((target := await named(store)).revision, target.artifact_id)
+
+
+async def test_an_abort_names_nothing_that_is_no_artifact(ready: Control, store: CutStore) -> None:
+    """Whatever a damaged record of serving/ says. Fault injection: turns red when `attempt` takes "" for nothing."""
+    await serve(ready, store, A)
+    await ready.publications.publish(order(B))
+    await store.put(keys.serving(MODEL, Cohort.STABLE), serving(1, ArtifactId("")).encode())
+    with pytest.raises(NotFound, match="has no artifact ''"):
+        await ready.aborts.abort(order(None))
+    assert B == (await named(store)).artifact_id
 
 
 async def test_an_abort_of_the_first_publish_leaves_nothing(ready: Control, store: CutStore) -> None:
