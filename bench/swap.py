@@ -47,6 +47,7 @@ def stories(pair: Pair, swaps: int) -> Leg:
         pair=pair,
         swaps=swaps,
         mix=Mix(512, short=Size(40, 20), long=Size(110, 60)),
+        kv_arena_bytes=16 << 20,
         ticket_ttl_s=1,
         steady_s=1,
         capacity_s=5,

@@ -32,6 +32,7 @@ class Leg:
         steady_s: Of load before every swap.
         capacity_s: Of measuring capacity.
         prompts: How many different ones there are.
+        kv_arena_bytes: Of the engine: so small that all of it has soon been used, and what is held holds still.
         is_cold: Whether what comes is taken out of memory first.
         is_large: Whether its windows count: what is promised of tokens and times is promised of the larger models.
     """
@@ -44,6 +45,7 @@ class Leg:
     steady_s: float
     capacity_s: float
     prompts: int = 20
+    kv_arena_bytes: int = 1 << 30
     is_cold: bool = False
     is_large: bool = True
 
@@ -87,7 +89,8 @@ class Swapped:
 
 async def swap(leg: Leg, home: Home) -> Swapped:
     """Runs a leg in a system of its own."""
-    async with running(home, leg.ticket_ttl_s) as system:
+    flags = {"engine": ("--kv-arena-bytes", str(leg.kv_arena_bytes))}
+    async with running(home, leg.ticket_ttl_s, flags) as system:
         return await _Run(leg, system).run()
 
 

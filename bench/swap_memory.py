@@ -17,8 +17,8 @@ _Z_95: Final = 1.96  # two-sided, of the normal distribution
 class Memory(NamedTuple):
     """One look: bytes by process, and of the loader's files.
 
-    Processes pay for pages in equal parts where they share them (Pss). What lies in shared memory is the weights' alone,
-    and counts once, in full, mapped or not.
+    Of processes only what is theirs counts: pages of files, which are libraries, they share with others, whose coming and
+    going would be seen. What lies in shared memory is the weights' alone, and counts once, in full, mapped or not.
     """
 
     by_name: Mapping[str, int]
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
             pids: Of processes that are running, by name.
             weights: The tmpfs directory.
         """
-        by_name = {name: _pss_bytes(pid) for name, pid in pids.items()}
+        by_name = {name: _anonymous_bytes(pid) for name, pid in pids.items()}
         files = (path.stat() for path in weights.rglob("*") if path.is_file())
         return cls(by_name, sum(file.st_blocks * 512 for file in files))
 
@@ -46,10 +46,10 @@ class Memory(NamedTuple):
         return sum(held for name, held in self.parts.items() if name != _REGISTRY)
 
 
-def _pss_bytes(pid: int) -> int:
-    """Without shared memory."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(kib) << 10 for kib in re.findall(r"^Pss_(?:Anon|File): +(\d+) kB", text, re.MULTILINE))
+def _anonymous_bytes(pid: int) -> int:
+    """Its anonymous memory."""
+    (kib,) = re.findall(r"^Pss_Anon: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(kib) << 10
 
 
 class Slope(NamedTuple):
