@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
@@ -24,6 +25,8 @@ from services.engine.sampling import NOT_FINITE
 from services.engine.sequence import TokenRequest
 from services.engine.warm_model import WarmModel
 from services.engine.warm_plan import Shapes, WarmRequest, WarmRound, plan
+
+MOST_SHARE: Final = 0.05  # of the arena, for the requests of a round together
 
 log = structlog.get_logger()
 
@@ -68,6 +71,9 @@ class _WarmUp:
 
     async def run(self, round_: WarmRound) -> None:
         """Computes a round at once, and what found no room for that by itself, if it cannot be left out."""
+        if not self._fits_beside(round_):
+            await self._run_small(round_)
+            return
         async with asyncio.TaskGroup() as group:
             tries = [group.create_task(self._try(request)) for request in round_.requests]
         for request, tried in zip(round_.requests, tries, strict=True):
@@ -78,6 +84,20 @@ class _WarmUp:
                     return
                 answer = await self._try(request)
             self._check(request, answer)
+
+    async def _run_small(self, round_: WarmRound) -> None:
+        """One request after the other, or none of a round that can be left out."""
+        if not round_.is_needed:
+            log.info("warm_up_shortened", artifact_id=self._artifact_id, reason="others need the KV memory")
+            return
+        for request in round_.requests:
+            self._check(request, await self._try(request))
+
+    def _fits_beside(self, round_: WarmRound) -> bool:
+        """Whether it takes no more of the arena than schedulers leave: the rest is promised, or may be any moment."""
+        total = self._engine.arena.pool.total_bytes // self._model.block_bytes
+        tokens = (len(each.prompt) + each.sampling.max_tokens for each in round_.requests)
+        return sum(-(-count // BLOCK_TOKENS) for count in tokens) <= MOST_SHARE * total
 
     async def _try(self, request: WarmRequest) -> list[int] | HalogenError:
         """What it answers, or why it does not."""

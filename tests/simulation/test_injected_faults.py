@@ -26,7 +26,7 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.swap_invariants import INVARIANTS, Broken
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-MOST_SCHEDULES: Final = 200
+MOST_SCHEDULES: Final = 1_000
 
 
 def _skip_a_revision(monkeypatch: pytest.MonkeyPatch) -> None:
