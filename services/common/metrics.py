@@ -80,6 +80,13 @@ def fresh_registry(role: str, build: str, server: RpcServer, contact: RegistryCo
         ours,
         lambda: {(role,): bool(contact.stale)},
     )
+    _export_calls(live, role, server)
+    return registry
+
+
+def _export_calls(live: LiveMetrics, role: str, server: RpcServer) -> None:
+    """Who calls, and who is not let in."""
+    ours = ("role",)
     in_flight, callers, tls = server.in_flight, server.door.callers, server.door.tls
     expires_s = tls.own.expires.timestamp() if tls else None
     live.gauges("calls_in_flight", "Calls under way, no watches.", ours, lambda: {(role,): in_flight.count})
@@ -107,7 +114,6 @@ def fresh_registry(role: str, build: str, server: RpcServer, contact: RegistryCo
         ours,
         lambda: {(role,): expires_s} if expires_s is not None else {},
     )
-    return registry
 
 
 def snapshot(registry: CollectorRegistry) -> CollectorRegistry:
