@@ -38,7 +38,7 @@ class WarmRound(NamedTuple):
     """Requests that are computed together.
 
     Attributes:
-        is_needed: Whether it may not be left out where the arena has no room for it.
+        is_needed: Whether it may not be left out where it would take too much of the arena.
     """
 
     requests: tuple[WarmRequest, ...]
