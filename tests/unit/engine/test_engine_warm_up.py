@@ -51,6 +51,19 @@ async def test_requests_and_shapes_go_the_whole_way(engine: Engine) -> None:
     assert not engine.is_busy
 
 
+async def test_a_warm_up_takes_no_memory_that_may_be_promised() -> None:
+    """Of a small arena: shapes are left out, and the artifact's own requests come one after the other.
+
+    Fault injection: turns red when `_WarmUp._fits_beside` says yes to every round.
+    """
+    model, few = CountingModel(), Arena(BLOCK_BYTES * 32)
+    async with Engine(few, chunk_tokens=64, max_batch=8, check_every_step=True) as engine:
+        await warm_up(engine, warming_generation(model), PROMPTS)
+    assert set(range(41)) <= prompt_tokens(model)
+    assert {1} == {len(step.rows) - 1 for step in model.steps}
+    assert 1 + len(PROMPTS) == engine.accepted
+
+
 class Crooked(CountingModel):
     """Gives logits of another form.
 
