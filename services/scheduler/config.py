@@ -13,7 +13,7 @@ from services.common.registry.publish_records import SyncStatus
 from services.common.rpc.address import Address
 from services.common.ticket import TicketSigner
 from services.scheduler.admission import Limits
-from services.scheduler.watermark import Bounds
+from services.common.watermark import Bounds
 
 
 def _readable_key(path: Path) -> Path:

@@ -13,7 +13,7 @@ from services.common.kv import worst_case_blocks
 from services.common.registry.records import EngineRecord, GenerationState
 from services.scheduler.ledger import Ledger
 from services.scheduler.occupancy import Delta, Resident, Snapshot
-from services.scheduler.watermark import Bounds, Level, Watermark
+from services.common.watermark import Bounds, Level, Watermark
 
 log = structlog.get_logger()
 

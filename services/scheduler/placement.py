@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.request import TicketRequest
-from services.scheduler.watermark import Level
+from services.common.watermark import Level
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.fleet import Fleet
 from services.scheduler.occupancy import Delta, LiveTicket, Resident, Snapshot
 from services.scheduler.request import TicketRequest
-from services.scheduler.watermark import Bounds
+from services.common.watermark import Bounds
 
 BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
 ARTIFACT: Final = ArtifactId("a" * 64)
