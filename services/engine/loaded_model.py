@@ -72,7 +72,7 @@ class ModelOnArena:
         self.origin = Origin(artifact_id, built.root if built else "", str(decoder.dtype))
         self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
         self._decoder = decoder
-        self._blocks = arena.blocks(decoder.dtype, decoder.kv_shape)
+        self._blocks = arena.blocks(self.block_bytes).view(decoder.dtype).view(-1, *decoder.kv_shape)
 
     def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
         logits: npt.NDArray[np.float32] = self._decoder.forward(step, self._blocks).numpy()
