@@ -6,10 +6,13 @@ import collections
 import math
 from typing import Final, NamedTuple
 
+from services.common.ids import ArtifactId
+
 _LAST: Final = 256  # answers that are remembered
 _FEWEST: Final = 16  # below so many nothing is expected
 _EVERY: Final = 8  # answers, between two estimates
 _SHARE: Final = 0.75  # of the answers are to be no longer than expected
+_ROUNDING: Final = 1e-9
 
 
 class _Answer(NamedTuple):
@@ -55,7 +58,26 @@ class AnswerLength:
         for answer in sorted(self._answers, key=lambda it: (it.tokens, not it.is_whole)):
             if answer.is_whole:
                 surviving *= 1 - 1 / alive
-                if surviving <= 1 - _SHARE:
+                if surviving <= 1 - _SHARE + _ROUNDING:
                     return answer.tokens
             alive -= 1
         return math.inf
+
+
+class AnswerLengths:
+    """The same of every model that answers here."""
+
+    def __init__(self) -> None:
+        self._lengths: collections.defaultdict[ArtifactId, AnswerLength] = collections.defaultdict(AnswerLength)
+
+    def expected(self, artifact_id: ArtifactId) -> int:
+        """Tokens; 0 when nothing is known."""
+        return self._lengths[artifact_id].expected or 0
+
+    def hear(self, artifact_id: ArtifactId, tokens: int, *, is_whole: bool) -> bool:
+        """As `AnswerLength` has it."""
+        return self._lengths[artifact_id].hear(tokens, is_whole=is_whole)
+
+    def forget(self, artifact_id: ArtifactId) -> None:
+        """It answers nobody any more."""
+        self._lengths.pop(artifact_id, None)

@@ -39,6 +39,12 @@ class EngineConfig(ProcessConfig):
         ge=1,
         description="memory for keys and values; 1 GiB or a quarter of the memory when not given",
     )
+    kv_swap_bytes: int = Field(
+        256 << 20,
+        ge=0,
+        description="most memory for keys and values of requests that are set back for others, taken when it is needed; "
+        "with 0 they are computed again",
+    )
     checkpoint: CheckpointConfig = CheckpointConfig()
     recovery: RecoveryConfig = RecoveryConfig()
     threads: int = Field(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from services.common.checkpoint.graph_hash import Built
 from services.engine.prefix_key import Origin
-from services.engine.stepper import StepModel
+from services.engine.job import StepModel
 
 
 class LoadedModel(StepModel, Protocol):

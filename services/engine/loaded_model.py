@@ -72,11 +72,19 @@ class ModelOnArena:
         self.origin = Origin(artifact_id, built.root if built else "", str(decoder.dtype))
         self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
         self._decoder = decoder
-        self._blocks = arena.blocks(self.block_bytes).view(decoder.dtype).view(-1, *decoder.kv_shape)
+        self._bytes = arena.blocks(self.block_bytes)
+        self._blocks = self._bytes.view(decoder.dtype).view(-1, *decoder.kv_shape)
 
     def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
         logits: npt.NDArray[np.float32] = self._decoder.forward(step, self._blocks).numpy()
         return logits
+
+    def read_blocks(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        content: npt.NDArray[np.uint8] = self._bytes[torch.from_numpy(blocks).long()].numpy()
+        return content
+
+    def write_blocks(self, blocks: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> None:
+        self._bytes[torch.from_numpy(blocks).long()] = torch.from_numpy(content)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from services.common.metrics import STEP_TOKENS, LiveMetrics, Readings, short
 from services.engine.engine import Engine
 from services.engine.generations import Generations
+from services.engine.preemption import Way
 from services.engine.progress import Progress
 
 
@@ -25,9 +26,13 @@ def _export_requests(live: LiveMetrics, engine: Engine) -> None:
     )
     live.gauges(
         "num_requests_waiting",
-        "Requests of which nothing is computed yet, by what they wait for.",
+        "Requests of which nothing is computed yet, or that were set back, by what they wait for.",
         ("reason",),
-        lambda: {("batch",): engine.load.waiting_for_batch, ("chunk",): engine.load.waiting_for_chunk},
+        lambda: {
+            ("batch",): engine.load.waiting_for_batch,
+            ("chunk",): engine.load.waiting_for_chunk,
+            ("memory",): engine.load.waiting_for_memory,
+        },
     )
     live.counter(
         "engine_requests_accepted_total", "Requests taken in, warm-ups included.", lambda: engine.accepted
@@ -52,10 +57,22 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         "Bytes of pages kept from earlier prompts that a request may take.",
         lambda: pool.reclaimable_bytes,
     )
-    live.counter(
+    live.counters(
         "num_preemptions_total",
-        "Requests set back for others; always 0, a request holds its worst case from the start.",
-        lambda: 0,
+        "Requests set back for others, by what becomes of their keys and values.",
+        ("way",),
+        lambda: {(way.value,): engine.desk.preemptions[way] for way in Way},
+    )
+    live.gauge(
+        "kv_swap_bytes",
+        "Bytes of keys and values outside of the arena, of requests that were set back.",
+        lambda: engine.desk.swap.used_bytes,
+    )
+    live.gauges(
+        "kv_cache_held_bytes",
+        "What requests have of the arena: for stored tokens, in blocks that hold any, in all.",
+        ("part",),
+        lambda: {(part.removesuffix("_bytes"),): value for part, value in engine.desk.use._asdict().items()},
     )
     live.gauges(
         "memory_reserved_bytes",

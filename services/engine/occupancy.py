@@ -34,6 +34,7 @@ class ResidentGeneration:
     block_bytes: int
     max_context_tokens: int
     block_tokens: int = BLOCK_TOKENS
+    expected_answer_tokens: int = 0  # what memory is promised for at first; 0 for max_tokens
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class Occupancy:
 
     def __init__(self) -> None:
         self._tickets: dict[TicketId, LiveTicket] = {}
+        self._told: tuple[ResidentGeneration, ...] = ()  # without what is expected of them
         self._generations: tuple[ResidentGeneration, ...] = ()
+        self._expected: dict[ArtifactId, int] = {}
         self._watchers: set[_Watcher] = set()
 
     @property
@@ -71,12 +74,28 @@ class Occupancy:
     def start_prefill(self, ticket_id: TicketId) -> None:
         self._set(dataclasses.replace(self._tickets[ticket_id], prefill_started=True))
 
+    def grow(self, ticket_id: TicketId, reserved_bytes: int) -> None:
+        """Its request has got more than was promised."""
+        ticket = self._tickets[ticket_id]
+        if reserved_bytes > ticket.reserved_bytes:
+            self._set(dataclasses.replace(ticket, reserved_bytes=reserved_bytes))
+
     def close(self, ticket_id: TicketId) -> None:
         """The ticket is spent, whether its request ran to an end or was never taken up."""
         self._tickets.pop(ticket_id, None)
         self._tell(lambda watcher: watcher.close(ticket_id))
 
+    def expect(self, artifact_id: ArtifactId, tokens: int) -> None:
+        """So many tokens are expected of an answer; 0 when nothing is known."""
+        self._expected[artifact_id] = tokens
+        self.set_generations(self._told)
+
     def set_generations(self, generations: tuple[ResidentGeneration, ...]) -> None:
+        self._told = generations
+        generations = tuple(
+            dataclasses.replace(each, expected_answer_tokens=self._expected.get(each.artifact_id, 0))
+            for each in generations
+        )
         if generations != self._generations:
             self._generations = generations
             self._tell(_Watcher.mark_generations)

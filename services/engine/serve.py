@@ -85,6 +85,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         step_timeout_s=config.step_timeout_s,
         check_every_step=config.check_every_step,
         prefix_cache=config.prefix_cache,
+        swap_bytes=config.kv_swap_bytes,
     )
     loading = ModelLoading(
         arena=arena,

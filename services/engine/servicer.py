@@ -14,6 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from services.common.errors import HalogenError, InvalidRequest
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
+from services.common.kv import BLOCK_TOKENS, expected_blocks
 from services.common.telemetry.attributes import ARTIFACT_ID, ENGINE_ID, REQUEST_ID, TICKET_ID
 from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket
@@ -78,7 +79,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         async with contextlib.AsyncExitStack() as scope:
             with self._closing_if_refused(ticket), self._generations.borrow(ticket.artifact_id) as held:
                 asked = _validate(request, held.model, ticket, deadline)
-                stream = await scope.enter_async_context(self._engine.run(held.lender, asked, ticket.id))
+                stream = await scope.enter_async_context(self._engine.run(held.lender, asked, ticket.id, ticket.reserved_bytes))
             scope.enter_context(generation_spans(stream, len(asked.prompt)))
             is_first = True
             async for piece in stream:
@@ -171,14 +172,15 @@ def _validate(
         max_context_tokens=model.max_context_tokens,
         deadline=deadline,
     )
-    _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
+    least = expected_blocks(len(asked.prompt), asked.sampling.max_tokens, BLOCK_TOKENS, expected_tokens=1)
+    _check_size(least * model.block_bytes, ticket)
     return asked
 
 
 def _check_size(needed_bytes: int, ticket: Ticket) -> None:
     if needed_bytes > ticket.reserved_bytes:
         raise InvalidRequest(
-            f"the request may need {needed_bytes} bytes of KV memory, its ticket promises "
+            f"the request needs at least {needed_bytes} bytes of KV memory, its ticket promises "
             f"{ticket.reserved_bytes}; ask for a ticket of the right size",
             reason="TICKET_TOO_SMALL",
         )
@@ -229,4 +231,5 @@ def _resident(generation: ResidentGeneration) -> engine_pb2.ResidentGeneration:
         block_bytes=generation.block_bytes,
         block_tokens=generation.block_tokens,
         max_context_tokens=generation.max_context_tokens,
+        expected_answer_tokens=generation.expected_answer_tokens,
     )

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
-from services.common.kv import worst_case_blocks
+from services.common.kv import expected_blocks, worst_case_blocks
 from services.common.registry.records import EngineRecord, GenerationState
 from services.scheduler.ledger import Ledger
 from services.scheduler.occupancy import Delta, Resident, Snapshot
@@ -89,6 +89,12 @@ class EngineInstance:
     def needed_bytes(self, resident: Resident, prompt_tokens: int, max_tokens: int) -> int:
         """KV bytes of a request's worst case, in whole blocks."""
         return worst_case_blocks(prompt_tokens, max_tokens, resident.block_tokens) * resident.block_bytes
+
+    def promised_bytes(self, resident: Resident, prompt_tokens: int, max_tokens: int) -> int:
+        """KV bytes that a ticket promises: of the prompt and the expected answer, in whole blocks."""
+        expected = resident.expected_answer_tokens
+        blocks = expected_blocks(prompt_tokens, max_tokens, resident.block_tokens, expected)
+        return blocks * resident.block_bytes
 
     def register(self, record: EngineRecord) -> None:
         """Takes over what the instance's record says now."""

@@ -35,6 +35,7 @@ class Promise:
     """One ticket's line in the ledger.
 
     Attributes:
+        granted_bytes: What was promised here; the engine may since have lent it more.
         adopted: Learnt from the engine, not granted here: of another scheduler, or redeemed after expiry.
     """
 
@@ -43,6 +44,7 @@ class Promise:
     prompt_tokens: int
     state: TicketState
     expire_time_ns: int = 0
+    granted_bytes: int = 0
     adopted: bool = False
 
     @property
@@ -64,7 +66,8 @@ class Ledger:
     """What has been promised: granted here, or live in the engine by its own report.
 
     Bytes granted here never exceed the arena. The engine's own reports may add tickets that were granted
-    before a restart or redeemed after they had expired; the engine has the last word on those.
+    before a restart or redeemed after they had expired, and bytes to those that have grown beyond what was expected
+    of them; the engine has the last word on those.
 
     Attributes:
         arena_bytes: The engine's KV memory.
@@ -110,6 +113,7 @@ class Ledger:
                 prompt_tokens=prompt_tokens,
                 state=TicketState.GRANTED,
                 expire_time_ns=expire_time_ns,
+                granted_bytes=reserved_bytes,
             )
         )
         heapq.heappush(self._expiries, (expire_time_ns, ticket_id))
@@ -132,7 +136,7 @@ class Ledger:
             )
         elif known.state is not state:
             known = known.advance(state)
-        self._put(known)
+        self._put(dataclasses.replace(known, reserved_bytes=ticket.reserved_bytes))
 
     def close(self, ticket_id: TicketId) -> bool:
         """The engine has closed the ticket; tells whether it was known."""
@@ -167,7 +171,7 @@ class Ledger:
             promise.prompt_tokens for promise in promises if promise.is_unstarted
         )
         assert self.promised_bytes <= self.peak_bytes
-        granted_here = sum(promise.reserved_bytes for promise in promises if not promise.adopted)
+        granted_here = sum(promise.granted_bytes for promise in promises if not promise.adopted)
         assert granted_here <= self.arena_bytes
 
     def _is_granted(self, ticket_id: TicketId) -> bool:

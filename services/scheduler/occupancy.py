@@ -27,6 +27,7 @@ class Resident:
     block_bytes: int
     block_tokens: int
     max_context_tokens: int
+    expected_answer_tokens: int = 0  # 0 when nothing is known
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

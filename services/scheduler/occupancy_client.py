@@ -81,6 +81,7 @@ def _residents(generations: Iterable[pb.ResidentGeneration]) -> tuple[Resident, 
             block_bytes=generation.block_bytes,
             block_tokens=generation.block_tokens,
             max_context_tokens=generation.max_context_tokens,
+            expected_answer_tokens=generation.expected_answer_tokens,
         )
         for generation in generations
         if _state_name(generation.state) in GenerationState.__members__

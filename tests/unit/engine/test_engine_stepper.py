@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from services.common.errors import Cancelled, DeadlinePassed, InternalError
 from services.engine.block_pool import BlockPool
 from services.engine.ragged import Ragged
-from services.engine.stepper import FinishReason, Job, Outcome, Stepper, Update
+from services.engine.job import Job
+from services.engine.stepper import FinishReason, Outcome, Stepper, Update
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, job, request, run_to_end
 
 
