@@ -45,7 +45,7 @@ class Run:
         if update.token is not None:
             if not self.stream.timeline.has_token:
                 self._keep(update.job.sequence)  # others may be waiting with the same beginning
-            self.stream.push(update.token, step)
+            self.stream.push(update.token, step, update.logprob)
         if update.outcome is not None:
             if isinstance(update.outcome, _SOUND):
                 self._keep(update.job.sequence)
