@@ -25,7 +25,7 @@ from services.common.stall import StallTimer
 from services.engine.arena import Arena
 from services.engine.block_pool import Reservation
 from services.engine.lender import Lender, LoadedModel
-from services.engine.occupancy import LiveTicket, Occupancy
+from services.engine.occupancy import RETRY_AFTER_S, LiveTicket, Occupancy
 from services.engine.prefix_cache import Prefix, PrefixCache
 from services.engine.prefix_key import Sharers
 from services.engine.run import Run
@@ -36,7 +36,6 @@ from services.engine.stepper import FinishReason, Job, Outcome, Stepper, Update
 from services.engine.timeline import StepTimes, Timeline
 from services.engine.token_stream import TokenStream
 
-RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 STEP_TIMEOUT_S: Final = 30.0
 
 log = structlog.get_logger()
@@ -60,6 +59,7 @@ class Engine:
         check_every_step: Check the arena's books after every step, not only when idle.
         step_timeout_s: How long no step may finish while there is work.
         prefix_cache: Whether keys and values of prompts are kept for those that begin alike.
+        max_concurrent_requests: Most of callers' requests at once; 0 where memory alone bounds them.
 
     Attributes:
         occupancy: Tickets and generations, for schedulers.
@@ -82,9 +82,10 @@ class Engine:
         check_every_step: bool = False,
         step_timeout_s: float = STEP_TIMEOUT_S,
         prefix_cache: bool = True,
+        max_concurrent_requests: int = 0,
     ) -> None:
         self.arena = arena
-        self.occupancy = Occupancy()
+        self.occupancy = Occupancy(max_concurrent_requests)
         self.prefixes = PrefixCache()
         self._caches_prefixes = prefix_cache
         self.accepted = 0
@@ -147,11 +148,13 @@ class Engine:
 
         Raises:
             InvalidRequest: Its worst case exceeds the whole arena.
-            Overloaded: The arena has no room for its worst case now.
+            Overloaded: The arena has no room for its worst case now, or as many requests run as may.
             AlreadyExists: A request of that id is running.
             Unavailable: The engine is stopping.
         """
         with contextlib.ExitStack() as resources:
+            if ticket_id is not None:
+                self.occupancy.check_place()
             model = resources.enter_context(lender.use())
             self._claim(request.id, resources)
             prefix = self._find_prefix(model, request, resources)
