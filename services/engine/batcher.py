@@ -20,6 +20,11 @@ class Share(NamedTuple):
     sequence: Sequence
     tokens: int
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a new token follows, once they are computed."""
+        return self.sequence.computed + self.tokens == self.sequence.length
+
 
 class Line(NamedTuple):
     """Those who wait for one model, in order of arrival, whoever has begun first; none of them ended or set back.

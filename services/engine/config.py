@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, field_validator
 
 from services.common.config import CommaSeparated, HostPort, ProcessConfig
+from services.common.cpu_list import parse_cpus
+from services.common.processors import usable_processors
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
 from services.engine.checkpoint_config import CheckpointConfig
 from services.engine.engine import STEP_TIMEOUT_S
-from services.engine.host import memory_bytes, usable_cores
+from services.engine.host import memory_bytes
 from services.engine.kernels.choice import KernelChoice
 from services.engine.model.weights import DTypeChoice
 from services.engine.recovery_config import RecoveryConfig
 
 _DEFAULT_ARENA_BYTES: Final = 1 << 30
 _MEMORY_SHARE: Final = 4  # the default arena takes at most this part of the memory
+
+
+def _processors(settings: dict[str, Any]) -> int:
+    """What a control group allows of the chosen ones."""
+    return usable_processors(affinity=parse_cpus(settings.get("cpus", "")) or None)
 
 
 class EngineConfig(ProcessConfig):
@@ -47,8 +55,11 @@ class EngineConfig(ProcessConfig):
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     recovery: RecoveryConfig = RecoveryConfig()
+    cpus: str = Field("", description="processors to run on, as in 0-3,8; all that we may when empty")
     threads: int = Field(
-        usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"
+        default_factory=_processors,
+        ge=1,
+        description="threads that compute; one for each processor that we may use when not given",
     )
     chunk_tokens: int = Field(
         64,
@@ -56,7 +67,14 @@ class EngineConfig(ProcessConfig):
         description="most prompt tokens in one step: running answers wait for all of them, and with fewer the weights"
         " are read more often",
     )
-    max_batch: int = Field(256, ge=1, description="most requests under way at once; later ones wait")
+    max_batch: int = Field(256, ge=1, description="most requests in one step; later ones wait")
+    max_concurrent_requests: int = Field(
+        256,
+        ge=0,
+        le=2**32 - 1,
+        description="most requests taken in at once; later ones wait in the scheduler's queue; as many as memory allows "
+        "when 0",
+    )
     max_model_len: int = Field(
         0, ge=0, description="most tokens of prompt and answer together; what the model allows when 0"
     )
@@ -74,6 +92,13 @@ class EngineConfig(ProcessConfig):
         description="seconds without a finished step, while there is work, that mean a frozen engine",
     )
     check_every_step: bool = Field(False, description="check the arena's books after every step")
+
+    @field_validator("cpus")
+    @classmethod
+    def _check_cpus(cls, value: str) -> str:
+        if foreign := parse_cpus(value) - os.sched_getaffinity(0):
+            raise ValueError(f"this process may not run on {', '.join(map(str, sorted(foreign)))}")
+        return value
 
     @field_validator("ticket_key_file")
     @classmethod

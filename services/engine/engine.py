@@ -50,6 +50,7 @@ class Engine:
         step_timeout_s: How long no step may finish while there is work.
         swap_bytes: Host memory for keys and values of requests that are set back; with 0 they are computed again.
         prefix_cache: Whether keys and values of prompts are kept for those that begin alike.
+        max_concurrent_requests: Most of callers' requests at once; 0 where memory alone bounds them.
 
     Attributes:
         occupancy: Tickets and generations, for schedulers.
@@ -74,9 +75,10 @@ class Engine:
         step_timeout_s: float = STEP_TIMEOUT_S,
         prefix_cache: bool = True,
         swap_bytes: int = 0,
+        max_concurrent_requests: int = 0,
     ) -> None:
         self.arena = arena
-        self.occupancy = Occupancy()
+        self.occupancy = Occupancy(max_concurrent_requests)
         self.prefixes = PrefixCache()
         self.accepted = 0
         self.ended: collections.Counter[str] = collections.Counter()
@@ -152,11 +154,13 @@ class Engine:
 
         Raises:
             InvalidRequest: Its worst case exceeds the whole arena.
-            Overloaded: The arena has no room, and promises it to others.
+            Overloaded: The arena has no room, and promises it to others; or as many requests run as may.
             AlreadyExists: A request of that id is running.
             Unavailable: The engine is stopping.
         """
         with contextlib.ExitStack() as resources:
+            if ticket_id is not None:
+                self.occupancy.check_place()
             model = resources.enter_context(lender.use())
             self._claim(request.id, resources)
             job = Job(Sequence(request), model, is_background=ticket_id is None)

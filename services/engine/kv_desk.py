@@ -17,11 +17,11 @@ from services.engine.block_pool import BlockPool
 from services.engine.extent import growth
 from services.engine.job import ComeBack, Job, Order, SetBack
 from services.engine.loan import KvUse, Loan, Terms
+from services.engine.occupancy import RETRY_AFTER_S
 from services.engine.preemption import CostModel, Memory, Way, victims
 from services.engine.sequence import Phase
 from services.engine.swap_space import SwapSpace
 
-RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
 GROW_BELOW_TOKENS: Final = 16  # of room: steps enough for the blocks to come in time
 SET_BACK_BELOW_TOKENS: Final = 2  # of room: until then others may end by themselves

@@ -8,10 +8,12 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final
 
+from services.common.errors import Overloaded
 from services.common.ids import ArtifactId, TicketId
 from services.common.kv import BLOCK_TOKENS
 from services.common.registry.records import GenerationState
 
+RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 MAX_PENDING: Final = 10_000  # changes that wait for one watcher before a fresh snapshot is cheaper
 
 
@@ -55,9 +57,14 @@ class Delta:
 
 
 class Occupancy:
-    """The books; changed on the event loop alone."""
+    """The books; changed on the event loop alone.
 
-    def __init__(self) -> None:
+    Args:
+        max_tickets: Most that may be live at once; 0 where memory alone bounds them.
+    """
+
+    def __init__(self, max_tickets: int = 0) -> None:
+        self.max_tickets = max_tickets
         self._tickets: dict[TicketId, LiveTicket] = {}
         self._told: tuple[ResidentGeneration, ...] = ()  # without what is expected of them
         self._generations: tuple[ResidentGeneration, ...] = ()
@@ -67,6 +74,16 @@ class Occupancy:
     @property
     def tickets(self) -> tuple[LiveTicket, ...]:
         return tuple(self._tickets.values())
+
+    def check_place(self) -> None:
+        """Raises Overloaded when no other ticket may be live beside those that are."""
+        if 0 < self.max_tickets <= len(self._tickets):
+            raise Overloaded(
+                f"the engine has {self.max_tickets} requests under way, as many as it takes at once "
+                "(--max-concurrent-requests); try again",
+                reason="TOO_MANY_REQUESTS",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def open(self, ticket: LiveTicket) -> None:
         self._set(ticket)

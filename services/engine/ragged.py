@@ -36,7 +36,7 @@ class Ragged:
         """Lays out `shares`, whose blocks have been taken (`Sequence.cover`)."""
         rows = np.zeros(len(shares) + 1, np.int32)
         np.cumsum([share.tokens for share in shares], out=rows[1:])
-        due = [s.sequence.computed + s.tokens == s.sequence.length for s in shares]
+        due = [s.is_due for s in shares]
         return cls(
             token_ids=np.concatenate([s.sequence.pending(s.tokens) for s in shares]),
             positions=np.concatenate(

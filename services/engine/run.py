@@ -44,7 +44,7 @@ class Run:
         if update.token is not None:
             if not self.stream.timeline.has_token:
                 self.loan.keep()  # others may be waiting with the same beginning
-            self.stream.push(update.token, step)
+            self.stream.push(update.token, step, update.logprob)
         if update.outcome is not None:
             if isinstance(update.outcome, _SOUND):
                 self.loan.keep()

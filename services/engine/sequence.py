@@ -43,6 +43,7 @@ class Sampling:
     seed: int = 0
     max_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
+    logprobs: bool = False  # whether each token's is told
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

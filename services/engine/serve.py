@@ -16,6 +16,7 @@ from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint_health import ModelHealth, checkpoint_health
+from services.common.cpu_list import parse_cpus
 from services.common.health_check import Checked
 from services.common.host_memory import HostMemory
 from services.common.ids import ArtifactId
@@ -47,6 +48,7 @@ from services.common.rpc.endpoint import Endpoint
 from services.common.rpc.server import RpcServer
 from services.common.telemetry.prealloc import tell_prealloc
 from services.common.ticket import TicketSigner
+from services.engine.affinity import confine
 from services.engine.arena import Arena
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.config import EngineConfig
@@ -74,6 +76,7 @@ log = structlog.get_logger()
 
 async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, and finishes what runs."""
+    confine(parse_cpus(config.cpus))
     torch.set_num_threads(config.threads)
     kernels = choose_kernels(config.kernels, config.threads)
     tell_prealloc(config.kv_arena_bytes, what="keys and values")
@@ -86,6 +89,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         check_every_step=config.check_every_step,
         prefix_cache=config.prefix_cache,
         swap_bytes=config.kv_swap_bytes,
+        max_concurrent_requests=config.max_concurrent_requests,
     )
     loading = ModelLoading(
         arena=arena,
@@ -227,6 +231,7 @@ class _Room:
             runtime_build=self._build,
             serves=self._config.serves,
             offer=OfferRecord(**self._offer._asdict()),
+            max_model_len=self._config.max_model_len,
         )
 
         async def tell(registration: Registration[EngineRecord]) -> None:

@@ -99,7 +99,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             async for message in messages:
                 response = engine_pb2.WatchOccupancyResponse(engine_instance_id=self._instance_id)
                 if isinstance(message, Snapshot):
-                    response.snapshot.CopyFrom(_snapshot(message, self._engine.arena.pool.total_bytes))
+                    response.snapshot.CopyFrom(_snapshot(message, self._engine))
                 else:
                     response.delta.CopyFrom(_delta(message))
                 yield response
@@ -158,6 +158,7 @@ def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:
         seed=sampling.seed if sampling.HasField("seed") else None,
         max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
         stop_token_ids=tuple(sampling.stop_token_ids),
+        logprobs=sampling.logprobs,
         cache_salt=request.cache_salt,
         tenant=request.tenant,
     )
@@ -188,7 +189,9 @@ def _check_size(needed_bytes: int, ticket: Ticket) -> None:
 
 def _response(piece: Piece) -> engine_pb2.GenerateTokensResponse:
     finish_reason = None if piece.finish is None else _FINISH[piece.finish]
-    return engine_pb2.GenerateTokensResponse(token_ids=piece.token_ids, finish_reason=finish_reason)
+    return engine_pb2.GenerateTokensResponse(
+        token_ids=piece.token_ids, logprobs=piece.logprobs, finish_reason=finish_reason
+    )
 
 
 def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
@@ -199,11 +202,12 @@ def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
     )
 
 
-def _snapshot(snapshot: Snapshot, arena_bytes: int) -> engine_pb2.OccupancySnapshot:
+def _snapshot(snapshot: Snapshot, engine: Engine) -> engine_pb2.OccupancySnapshot:
     return engine_pb2.OccupancySnapshot(
-        arena_bytes=arena_bytes,
+        arena_bytes=engine.arena.pool.total_bytes,
         tickets=map(_live_ticket, snapshot.tickets),
         generations=map(_resident, snapshot.generations),
+        max_concurrent_requests=engine.occupancy.max_tickets,
     )
 
 

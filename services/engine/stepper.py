@@ -17,7 +17,7 @@ from services.common.watermark import Level
 from services.engine.batcher import Line, Share, plan
 from services.engine.job import Job, Order, SetBack, ComeBack, StepModel
 from services.engine.ragged import Ragged
-from services.engine.sampling import choose
+from services.engine.sampling import Choice, Draw, choose
 from services.engine.sequence import Phase, Sequence
 from services.engine.step_tally import StepTally
 
@@ -56,6 +56,7 @@ class Update:
 
     job: Job
     token: int | None = None
+    logprob: float | None = None
     outcome: Outcome | None = None
     is_first_chunk: bool = False
     moved: Phase | None = None
@@ -183,7 +184,8 @@ class Stepper:
         try:
             for share in shares:
                 share.sequence.cover(share.tokens)
-            rows = iter(model.forward(Ragged.of(shares)))
+            draws = [Draw(s.sequence.request.sampling, s.sequence.length) for s in shares if s.is_due]
+            choices = iter(choose(model.forward(Ragged.of(shares)), draws))
         except Exception:
             log.exception("step_failed", requests=[share.sequence.request.id for share in shares])
             for share in shares:
@@ -191,23 +193,22 @@ class Stepper:
         else:
             self.tally.add(shares)
             for share in shares:
-                yield self._advance(self._jobs[share.sequence], share.tokens, rows)
+                yield self._advance(self._jobs[share.sequence], share.tokens, choices)
 
-    def _advance(self, job: Job, tokens: int, rows: Iterator[npt.NDArray[np.float32]]) -> Update:
+    def _advance(self, job: Job, tokens: int, choices: Iterator[Choice | InternalError]) -> Update:
         sequence = job.sequence
         is_first = not sequence.has_begun
         if not sequence.advance(tokens):
             return Update(job, is_first_chunk=is_first)
-        try:
-            token = choose(next(rows), sequence.request.sampling, sequence.length)
-        except InternalError as failure:
-            return self._end(job, failure)
-        sequence.append(token)
+        choice = next(choices)
+        if isinstance(choice, InternalError):
+            return self._end(job, choice)
+        sequence.append(choice.token)
         self.tally.generated_tokens += 1
-        reason = _finish_reason(sequence, token)
+        reason = _finish_reason(sequence, choice.token)
         if reason:
             self._let_go(job)
-        return Update(job, token, reason, is_first)
+        return Update(job, choice.token, choice.logprob, reason, is_first)
 
     def _end(self, job: Job, failure: HalogenError) -> Update:
         self._let_go(job)

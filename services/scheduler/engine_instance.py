@@ -117,7 +117,7 @@ class EngineInstance:
     def begin(self, snapshot: Snapshot) -> None:
         """Takes over the engine's snapshot; tickets may be granted on it from now on."""
         self._settle_residents(snapshot.residents)
-        self.ledger.rebuild(snapshot.arena_bytes, snapshot.tickets)
+        self.ledger.rebuild(snapshot.arena_bytes, snapshot.tickets, snapshot.max_tickets)
         self._observe()
         if self._contact is not Contact.HEARD:
             self.advance(Contact.HEARD)

@@ -71,13 +71,15 @@ class Ledger:
 
     Attributes:
         arena_bytes: The engine's KV memory.
+        max_tickets: Most tickets that the engine takes at once; 0 where memory alone bounds them.
         promised_bytes: Sum over the tickets.
         unstarted_tokens: Prompt tokens of tickets whose prefill has not begun.
         peak_bytes: The highest promised_bytes so far.
     """
 
-    def __init__(self, arena_bytes: int = 0) -> None:
+    def __init__(self, arena_bytes: int = 0, max_tickets: int = 0) -> None:
         self.arena_bytes = arena_bytes
+        self.max_tickets = max_tickets
         self.promised_bytes = 0
         self.unstarted_tokens = 0
         self.peak_bytes = 0
@@ -98,12 +100,13 @@ class Ledger:
         return self._expiries[0][0] if self._expiries else None
 
     def can_grant(self, reserved_bytes: int) -> bool:
-        return self.promised_bytes + reserved_bytes <= self.arena_bytes
+        has_place = not self.max_tickets or len(self._promises) < self.max_tickets
+        return has_place and self.promised_bytes + reserved_bytes <= self.arena_bytes
 
     def grant(
         self, ticket_id: TicketId, *, reserved_bytes: int, prompt_tokens: int, expire_time_ns: int
     ) -> None:
-        """Promises bytes; `can_grant` has said that they are there."""
+        """Promises bytes and a place; `can_grant` has said that they are there."""
         assert self.can_grant(reserved_bytes)
         assert ticket_id not in self._promises
         self._put(
@@ -155,9 +158,9 @@ class Ledger:
             expired.append(ticket_id)
         return tuple(expired)
 
-    def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket]) -> None:
+    def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket], max_tickets: int = 0) -> None:
         """Begins anew from the engine's own snapshot; tickets granted here and not yet redeemed stand."""
-        self.arena_bytes = arena_bytes
+        self.arena_bytes, self.max_tickets = arena_bytes, max_tickets
         for ticket_id in [each for each in self._promises if not self._is_granted(each)]:
             self._drop(ticket_id)
         for ticket in tickets:

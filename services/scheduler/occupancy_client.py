@@ -51,6 +51,7 @@ def _event(message: pb.WatchOccupancyResponse) -> Snapshot | Delta:
             arena_bytes=snapshot.arena_bytes,
             tickets=_tickets(snapshot.tickets),
             residents=_residents(snapshot.generations),
+            max_tickets=snapshot.max_concurrent_requests,
         )
     delta = message.delta
     return Delta(

@@ -123,12 +123,14 @@ def snapshot(
     *,
     tickets: Sequence[LiveTicket] = (),
     residents: Sequence[Resident] | None = None,
+    max_tickets: int = 0,
 ) -> Snapshot:
     return Snapshot(
         engine_instance_id=engine.instance_id,
         arena_bytes=blocks * BLOCK_BYTES,
         tickets=tuple(tickets),
         residents=(resident(),) if residents is None else tuple(residents),
+        max_tickets=max_tickets,
     )
 
 
@@ -157,10 +159,13 @@ def engine(
     blocks: int = 100,
     tickets: Sequence[LiveTicket] = (),
     residents: Sequence[Resident] | None = None,
+    max_tickets: int = 0,
 ) -> EngineInstance:
     """A heard engine, added to the fleet."""
     instance = fleet.arrive(engine_record(name, address=f"{name}:1"))
-    instance.begin(snapshot(instance, blocks, tickets=tickets, residents=residents))
+    instance.begin(
+        snapshot(instance, blocks, tickets=tickets, residents=residents, max_tickets=max_tickets)
+    )
     return instance
 
 
