@@ -68,7 +68,9 @@ class AnswerLengths:
     """The same of every model that answers here."""
 
     def __init__(self) -> None:
-        self._lengths: collections.defaultdict[ArtifactId, AnswerLength] = collections.defaultdict(AnswerLength)
+        self._lengths: collections.defaultdict[ArtifactId, AnswerLength] = collections.defaultdict(
+            AnswerLength
+        )
 
     def expected(self, artifact_id: ArtifactId) -> int:
         """Tokens; 0 when nothing is known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Sequence as Ordered
 from typing import Final, NamedTuple
 
@@ -66,9 +66,14 @@ def plan(
     wanted = [sum(_prompt_rest(sequence) for sequence in group) for group in placed]
     if not all(line.is_background for line in lines):
         wanted = [_slice(line, tokens) for line, tokens in zip(lines, wanted, strict=True)]
-    given = _in_turn(chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2), wanted, turn)
+    chunk_tokens = chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2)
+    given = _in_turn(chunk_tokens, wanted, turn)
+    new_tokens = chunk_tokens if level is Level.OPEN else -(-chunk_tokens // _SHRUNK)
+    last = _prompt_rest if level is Level.OPEN else _to_the_end
     return [
-        share for group, tokens in zip(placed, given, strict=True) for share in _shares(group, tokens, level)
+        share
+        for group, tokens in zip(placed, given, strict=True)
+        for share in _shares(group, tokens, new_tokens, last)
     ]
 
 
@@ -131,7 +136,9 @@ def _prompt_rest(sequence: Sequence) -> int:
     return 0 if sequence.phase is Phase.DECODE else sequence.length - sequence.computed
 
 
-def _shares(group: list[Sequence], tokens: int, level: Level) -> Iterator[Share]:
+def _shares(
+    group: list[Sequence], tokens: int, new_tokens: int, last: Callable[[Sequence], int]
+) -> Iterator[Share]:
     """Of a line's part: every decode that has room, and chunks of prompts."""
     prompts: list[Sequence] = []
     for sequence in group:
@@ -139,21 +146,27 @@ def _shares(group: list[Sequence], tokens: int, level: Level) -> Iterator[Share]
             prompts.append(sequence)
         elif sequence.room > 0:
             yield Share(sequence, 1)
-    yield from _chunks(prompts, tokens, level)
+    prompts[1:] = sorted(prompts[1:], key=last)
+    yield from _chunks(prompts, tokens, new_tokens)
 
 
-def _chunks(prompts: list[Sequence], left: int, level: Level) -> Iterator[Share]:
-    """Half to the first in line; the rest, and what the first cannot use, to those of whom least is left."""
-    is_open = level is Level.OPEN
-    new_left = left if is_open else -(-left // _SHRUNK)
-    others = sorted(prompts[1:], key=_prompt_rest if is_open else _to_the_end)
-    most = max(-(-left // 2), left - sum(map(_prompt_rest, others)))
-    for sequence in (*prompts[:1], *others):
+def _chunks(prompts: list[Sequence], left: int, new_left: int) -> Iterator[Share]:
+    """Half to the first; what it cannot use, or the others do not want, to the others, or the first; in that order.
+
+    Args:
+        prompts: The first in line, then the others, whoever goes first before the next.
+        left: Tokens in all.
+        new_left: How many of them may be of prompts that have not begun.
+    """
+    most = max(-(-left // 2), left - sum(map(_prompt_rest, prompts[1:])))
+    for sequence in prompts:
         is_new = sequence.phase is Phase.WAITING
-        count = min(_prompt_rest(sequence), most, left, new_left if is_new else left)
+        count = min(_prompt_rest(sequence), most, new_left if is_new else left)
         if count > 0:
             yield Share(sequence, count)
-            left, most, new_left = left - count, left - count, new_left - count * is_new
+            left -= count
+            new_left = min(left, new_left - count * is_new)
+        most = left
 
 
 def _to_the_end(sequence: Sequence) -> int:

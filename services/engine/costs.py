@@ -11,8 +11,12 @@ from services.engine.preemption import CostModel
 from services.engine.timeline import StepTimes
 
 _COPIED_BYTES: Final = 4 << 20
-_FIRST_S_PER_TOKEN: Final = 1e-3  # until a step has told: about what a model of 400 million parameters takes on two cores
-_LEAST_TOKENS: Final = 32  # of prompts, in a step that tells: decodes beside fewer would count for more than these
+_FIRST_S_PER_TOKEN: Final = (
+    1e-3  # until a step has told: about what a model of 400 million parameters takes on two cores
+)
+_LEAST_TOKENS: Final = (
+    32  # of prompts, in a step that tells: decodes beside fewer would count for more than these
+)
 _WEIGHT: Final = 0.1  # of the last step
 
 
@@ -41,9 +45,7 @@ class Costs:
             return
         s_per_token = (step.end_ns - step.begin_ns) / 1e9 / step.prompt_tokens
         known = self._prefill_s_per_token
-        self._prefill_s_per_token = (
-            s_per_token if known is None else known + _WEIGHT * (s_per_token - known)
-        )
+        self._prefill_s_per_token = s_per_token if known is None else known + _WEIGHT * (s_per_token - known)
 
 
 def measured_copy_bytes_per_s() -> float:

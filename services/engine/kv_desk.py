@@ -18,7 +18,7 @@ from services.engine.extent import growth
 from services.engine.job import ComeBack, Job, Order, SetBack
 from services.engine.loan import KvUse, Loan, Terms
 from services.engine.occupancy import RETRY_AFTER_S
-from services.engine.preemption import CostModel, Memory, Way, victims
+from services.engine.preemption import MOST_PREEMPTIONS, CostModel, Memory, Way, victims
 from services.engine.sequence import Phase
 from services.engine.swap_space import SwapSpace
 
@@ -84,10 +84,6 @@ class KvDesk:
         return len(self._parked)
 
     @property
-    def _room_bytes(self) -> int:
-        return self._pool.total_bytes - self._pool.used_bytes
-
-    @property
     def waiting_bytes(self) -> int:
         """What the first of those who wait for memory needs."""
         return next((loan.need_bytes for loan in self._line()), 0)
@@ -130,7 +126,8 @@ class KvDesk:
         """The step thread has carried out an order."""
         if phase is Phase.WAITING:
             self._take_swap(loan, 0)
-            log.info("request_resumed", **_told(loan))
+            if loan.preemptions:
+                log.info("request_resumed", **_told(loan))
             return
         loan.keep()
         loan.give_back()
@@ -167,7 +164,7 @@ class KvDesk:
         """Raises AssertionError unless the books agree with each other."""
         assert self._growing.keys() | self._short.keys() | self._parked.keys() <= self._loans.keys()
         assert all(loan.has_memory is not (job in self._parked) for job, loan in self._loans.items())
-        assert all(loan.preemptions <= 2 for loan in self._loans.values())
+        assert all(loan.preemptions <= MOST_PREEMPTIONS for loan in self._loans.values())
         assert self.swap.used_bytes == sum(loan.swap_bytes for loan in self._loans.values())
 
     def _check_worst_case(self, loan: Loan) -> None:
@@ -216,7 +213,7 @@ class KvDesk:
             total_bytes=self._pool.total_bytes,
             room_bytes=self._room_bytes,
             growth_bytes=self._growth_bytes() + loan.worst_bytes - loan.need_bytes,
-            is_used=self._pool.used_bytes > 0,
+            is_used=any(each.has_memory for each in self._loans.values()),
         )
         if loan.preemptions:
             return memory.may_come_back(need_bytes)
@@ -245,9 +242,7 @@ class KvDesk:
 
     def _make_room(self, needy: Loan) -> None:
         missing_bytes = _wanted_blocks(needy) * needy.block_bytes
-        others = {
-            loan.age: loan for loan in self._loans.values() if loan.has_memory and loan is not needy
-        }
+        others = {loan.age: loan for loan in self._loans.values() if loan.has_memory and loan is not needy}
         standings = [loan.standing for loan in others.values()]
         for victim in victims(needy.standing, missing_bytes, standings):
             self._set_back(others[victim.age])
@@ -268,6 +263,10 @@ class KvDesk:
         self.swap.give_back(loan.swap_bytes)
         loan.swap_bytes = blocks * loan.block_bytes
         self.swap.take(loan.swap_bytes)
+
+    @property
+    def _room_bytes(self) -> int:
+        return self._pool.total_bytes - self._pool.used_bytes
 
     def _forget_growth(self, loan: Loan) -> None:
         self._growing.pop(loan.job, None)

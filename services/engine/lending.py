@@ -87,6 +87,4 @@ def artifact_of(model: LoadedModel) -> ArtifactId:
 
 
 def _blocks(request: TokenRequest, expected_tokens: int) -> int:
-    return expected_blocks(
-        len(request.prompt), request.sampling.max_tokens, BLOCK_TOKENS, expected_tokens
-    )
+    return expected_blocks(len(request.prompt), request.sampling.max_tokens, BLOCK_TOKENS, expected_tokens)

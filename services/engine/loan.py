@@ -15,7 +15,6 @@ from services.engine.preemption import Standing
 from services.engine.prefix_cache import Prefix
 from services.engine.reservation import Reservation
 
-
 Find = Callable[[npt.NDArray[np.int32]], Prefix | None]  # what is there of tokens, pinned
 
 

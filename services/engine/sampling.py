@@ -74,9 +74,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def _not_finite() -> InternalError:
-    return InternalError(
-        "the model produced numbers that are not finite for this request", reason=NOT_FINITE
-    )
+    return InternalError("the model produced numbers that are not finite for this request", reason=NOT_FINITE)
 
 
 def _try(row: Floats, best: int, draw: Draw) -> Choice | InternalError:

@@ -106,8 +106,10 @@ class Sequence:
     def room(self) -> int:
         """How many more tokens its blocks can take; any thread may ask, and hears of no more than there is."""
         reservation = self._reservation
-        return 0 if reservation is None else (
-            (self._blocks + reservation.untaken) * BLOCK_TOKENS - self.computed
+        return (
+            0
+            if reservation is None
+            else ((self._blocks + reservation.untaken) * BLOCK_TOKENS - self.computed)
         )
 
     @property

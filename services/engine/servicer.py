@@ -79,7 +79,9 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         async with contextlib.AsyncExitStack() as scope:
             with self._closing_if_refused(ticket), self._generations.borrow(ticket.artifact_id) as held:
                 asked = _validate(request, held.model, ticket, deadline)
-                stream = await scope.enter_async_context(self._engine.run(held.lender, asked, ticket.id, ticket.reserved_bytes))
+                stream = await scope.enter_async_context(
+                    self._engine.run(held.lender, asked, ticket.id, ticket.reserved_bytes)
+                )
             scope.enter_context(generation_spans(stream, len(asked.prompt)))
             is_first = True
             async for piece in stream:

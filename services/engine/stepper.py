@@ -8,14 +8,12 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
 from services.common.errors import DeadlinePassed, HalogenError, InternalError
 from services.common.watermark import Level
 from services.engine.batcher import Line, Share, plan
-from services.engine.job import Job, Order, SetBack, ComeBack, StepModel
+from services.engine.job import ComeBack, Job, Order, SetBack, StepModel
 from services.engine.ragged import Ragged
 from services.engine.sampling import Choice, Draw, choose
 from services.engine.sequence import Phase, Sequence

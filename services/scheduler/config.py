@@ -12,8 +12,8 @@ from services.common.model_registry_config import ModelRegistryConfig
 from services.common.registry.publish_records import SyncStatus
 from services.common.rpc.address import Address
 from services.common.ticket import TicketSigner
-from services.scheduler.admission import Limits
 from services.common.watermark import Bounds
+from services.scheduler.admission import Limits
 
 
 def _readable_key(path: Path) -> Path:

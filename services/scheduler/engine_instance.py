@@ -11,9 +11,9 @@ import structlog
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.kv import expected_blocks, worst_case_blocks
 from services.common.registry.records import EngineRecord, GenerationState
+from services.common.watermark import Bounds, Level, Watermark
 from services.scheduler.ledger import Ledger
 from services.scheduler.occupancy import Delta, Resident, Snapshot
-from services.common.watermark import Bounds, Level, Watermark
 
 log = structlog.get_logger()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from services.common.watermark import Level
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.request import TicketRequest
-from services.common.watermark import Level
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

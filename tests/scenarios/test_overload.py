@@ -61,7 +61,9 @@ async def open_loop(client: Client, per_s: float) -> list[Call]:
     async with asyncio.TaskGroup() as group:
         calls = []
         for number in range(int(per_s * SECONDS)):
-            await asyncio.sleep(began + number / per_s - loop.time())  # an arrival has its time, not its cause
+            await asyncio.sleep(
+                began + number / per_s - loop.time()
+            )  # an arrival has its time, not its cause
             calls.append(group.create_task(ask(client)))
     return [call.result() for call in calls]
 

@@ -68,18 +68,20 @@ class LiveTicket(_message.Message):
     def __init__(self, ticket_id: _Optional[str] = ..., reserved_bytes: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., prefill_started: _Optional[bool] = ...) -> None: ...
 
 class ResidentGeneration(_message.Message):
-    __slots__ = ("artifact_id", "state", "block_bytes", "block_tokens", "max_context_tokens")
+    __slots__ = ("artifact_id", "state", "block_bytes", "block_tokens", "max_context_tokens", "expected_answer_tokens")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     state: _types_pb2.GenerationState
     block_bytes: int
     block_tokens: int
     max_context_tokens: int
-    def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., block_bytes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., max_context_tokens: _Optional[int] = ...) -> None: ...
+    expected_answer_tokens: int
+    def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., block_bytes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., max_context_tokens: _Optional[int] = ..., expected_answer_tokens: _Optional[int] = ...) -> None: ...
 
 class OccupancySnapshot(_message.Message):
     __slots__ = ("arena_bytes", "tickets", "generations", "max_concurrent_requests")

@@ -13,11 +13,11 @@ from services.common.ids import ArtifactId, RequestId
 from services.common.registry.records import GenerationState
 from services.engine.block_pool import BlockPool
 from services.engine.generation import Generation
+from services.engine.job import Job, StepModel
 from services.engine.lender import LoadedModel
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
 from services.engine.sequence import Sampling, Sequence, TokenRequest
-from services.engine.job import Job, StepModel
 from services.engine.stepper import Stepper, Update
 
 VOCABULARY = 64

@@ -71,7 +71,9 @@ def test_whoever_goes_was_free_to_go_and_was_needed(
         freed = sum(each.held_bytes for each in chosen)
         assert free + freed >= missing > free + freed - chosen[-1].held_bytes
         spared = [each for each in others if each.may_be_set_back_for(needy) and each not in chosen]
-        assert all((each.is_background, each.age) < (chosen[-1].is_background, chosen[-1].age) for each in spared)
+        assert all(
+            (each.is_background, each.age) < (chosen[-1].is_background, chosen[-1].age) for each in spared
+        )
 
 
 @given(STANDINGS)

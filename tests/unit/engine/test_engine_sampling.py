@@ -120,7 +120,9 @@ RULES = st.builds(
 
 
 @given(
-    arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(41, 700)), elements=st.floats(-20, 20, width=32)),
+    arrays(
+        np.float32, st.tuples(st.integers(1, 9), st.integers(41, 700)), elements=st.floats(-20, 20, width=32)
+    ),
     st.data(),
 )
 @settings(deadline=None)

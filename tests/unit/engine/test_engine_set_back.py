@@ -32,7 +32,7 @@ SWAP_BYTES = 1 << 20
 
 
 def engine(blocks: int, **changes: Any) -> Engine:
-    settings_: dict[str, Any] = {"chunk_tokens": 32, "max_batch": 64, "check_every_step": True, **changes}
+    settings_: dict[str, Any] = {"chunk_tokens": 128, "max_batch": 64, "check_every_step": True, **changes}
     return Engine(Arena(blocks * BLOCK_BYTES), **settings_)
 
 
@@ -44,6 +44,11 @@ def promise(asked: TokenRequest) -> int:
 async def ask(running: Engine, made: Generation, asked: TokenRequest) -> list[int]:
     async with running.run(made, asked, TicketId(asked.id), promise(asked)) as stream:
         return [token async for piece in stream for token in piece.token_ids]
+
+
+def phase_of(running: Engine, asked: TokenRequest) -> Phase:
+    (phase,) = [job.sequence.phase for job in running.desk.loans if job.sequence.request is asked]
+    return phase
 
 
 def mix(long: int = 2, short: int = 6) -> list[TokenRequest]:
@@ -72,8 +77,12 @@ async def test_s_b2_two_long_and_six_short_requests_all_come_to_their_ends_in_a_
         assert {Way.SWAP if swap_bytes else Way.RECOMPUTE} == running.desk.preemptions.keys()
         assert 0 == running.arena.pool.used_bytes == running.desk.swap.used_bytes
         running.check()
-    without_token = [len(list(run)) for gave, run in itertools.groupby(map(gives_token, model.steps)) if not gave]
-    assert max(without_token, default=0) <= -(-224 // 32), "one whole recomputation at most lies between two tokens"
+    without_token = [
+        len(list(run)) for gave, run in itertools.groupby(map(gives_token, model.steps)) if not gave
+    ]
+    assert max(without_token, default=0) <= -(-224 // 128), (
+        "one whole recomputation at most lies between two tokens"
+    )
 
 
 def gives_token(step: Any) -> bool:
@@ -112,6 +121,11 @@ async def test_work_that_nobody_waits_for_goes_first() -> None:
         asked = request("asked", range(32), 65)  # three now, six in all
         async with running.run(generation(model), warm) as warming:
             async with running.run(generation(model), asked, TicketId("t"), promise(asked)) as stream:
+                gate.open()  # the warm-up alone
+                while not running.desk.preemptions:
+                    gate.open()
+                    await anext(stream)
+                assert (1, Phase.PREEMPTED) == (running.desk.parked, phase_of(running, warm))
                 gate.open(1000)
                 assert [FinishReason.LENGTH] == [p.finish async for p in stream if p.finish]
                 assert {Way.RECOMPUTE: 1} == running.desk.preemptions
@@ -197,18 +211,19 @@ async def test_what_is_set_back_ends_as_anything_else(
 async def test_weights_are_kept_for_whoever_is_set_back() -> None:
     """Its generation has a user until it has ended; it comes back to the model that it began with."""
     gate = Gate()
-    old, new = ReadingModel(3, memory := {}), CountingModel(gate)
+    old, new = ReadingModel(3, {}), CountingModel(gate)
     async with engine(8) as running, asyncio.timeout(30):
         draining, made = generation(old), generation(new)
         first, second = request("first", [1] * 32, 81), request("second", [5] * 32, 49)
-        async with running.run(made, first, TicketId("t1"), promise(first)) as stream:
-            async with running.run(draining, second, TicketId("t2"), promise(second)) as other:
-                await parked(running, gate, stream)
-                assert 1 == draining.users
-                gate.open(1000)
-                assert [FinishReason.LENGTH] == [p.finish async for p in stream if p.finish]
-                assert old.answer([5] * 32, 49) == [t async for p in other for t in p.token_ids]
-    assert memory
+        async with (
+            running.run(made, first, TicketId("t1"), promise(first)) as stream,
+            running.run(draining, second, TicketId("t2"), promise(second)) as other,
+        ):
+            await parked(running, gate, stream)
+            assert 1 == draining.users
+            gate.open(1000)
+            assert [FinishReason.LENGTH] == [p.finish async for p in stream if p.finish]
+            assert old.answer([5] * 32, 49) == [t async for p in other for t in p.token_ids]
 
 
 async def test_growth_is_told_to_schedulers() -> None:

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from services.common.errors import Cancelled, DeadlinePassed, InternalError
 from services.engine.block_pool import BlockPool
-from services.engine.ragged import Ragged
 from services.engine.job import Job
+from services.engine.ragged import Ragged
 from services.engine.stepper import FinishReason, Outcome, Stepper, Update
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, job, request, run_to_end
 
@@ -147,7 +147,10 @@ def test_s_g1_a_choice_that_fails_ends_its_request_alone(monkeypatch: pytest.Mon
     """
     steps, model = stepper(), CountingModel()
     monkeypatch.setattr("services.engine.sampling.uniform", lambda _seed, _position: 1 / 0)
-    bad, good = job(request("bad", prompt=(1,), temperature=1.0), model), job(request("good", prompt=(1,)), model)
+    bad, good = (
+        job(request("bad", prompt=(1,), temperature=1.0), model),
+        job(request("good", prompt=(1,)), model),
+    )
     steps.add(bad)
     steps.add(good)
     with capture_logs():
@@ -161,7 +164,10 @@ def test_s_g1_a_choice_that_fails_ends_its_request_alone(monkeypatch: pytest.Mon
 def test_every_token_has_the_logprob_of_its_own_step() -> None:
     """Where they are asked for; a neighbour that asked for none gets none."""
     steps, model = stepper(), CountingModel()
-    asks, asks_not = job(request("a", prompt=(1, 2), logprobs=True), model), job(request("b", prompt=(9,)), model)
+    asks, asks_not = (
+        job(request("a", prompt=(1, 2), logprobs=True), model),
+        job(request("b", prompt=(9,)), model),
+    )
     for each in (asks, asks_not):
         steps.add(each)
     updates = run_to_end(steps)
@@ -258,6 +264,7 @@ def test_every_request_ends_exactly_once_and_gives_back_its_blocks(
         for update in updates:
             seen[update.job].append(update)
             if update.outcome is not None:
+                assert update.job.sequence._reservation
                 update.job.sequence._reservation.close()
         pool.check()
         now += 1

@@ -25,13 +25,13 @@ from services.common.registry.records import (
     Serving,
     Target,
 )
+from services.common.watermark import Bounds
 from services.scheduler.admission import Admission, Limits
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.fleet import Fleet
 from services.scheduler.occupancy import Delta, LiveTicket, Resident, Snapshot
 from services.scheduler.request import TicketRequest
-from services.common.watermark import Bounds
 
 BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
 ARTIFACT: Final = ArtifactId("a" * 64)
@@ -163,9 +163,7 @@ def engine(
 ) -> EngineInstance:
     """A heard engine, added to the fleet."""
     instance = fleet.arrive(engine_record(name, address=f"{name}:1"))
-    instance.begin(
-        snapshot(instance, blocks, tickets=tickets, residents=residents, max_tickets=max_tickets)
-    )
+    instance.begin(snapshot(instance, blocks, tickets=tickets, residents=residents, max_tickets=max_tickets))
     return instance
 
 
