@@ -71,12 +71,16 @@ class BlockPool:
     @property
     def min_free_bytes(self) -> int:
         """Left to requests that grow."""
-        return int(self._min_free_ratio * self.total_bytes)
+        return self.total_bytes - self.promisable_bytes
 
     @property
     def promisable_bytes(self) -> int:
         """The most that new requests may have together."""
-        return self.total_bytes - self.min_free_bytes
+        return self.promisable(self.total_bytes)
+
+    def promisable(self, total_bytes: int) -> int:
+        """The same of an arena of `total_bytes`."""
+        return total_bytes - int(self._min_free_ratio * total_bytes)
 
     @property
     def extents(self) -> collections.Counter[int]:

@@ -85,6 +85,7 @@ class Engine:
     ) -> None:
         self.arena = arena
         self.occupancy = Occupancy()
+        self.occupancy.resize(arena.pool.promisable_bytes)
         self.prefixes = PrefixCache()
         self._caches_prefixes = prefix_cache
         self.accepted = 0
@@ -146,7 +147,7 @@ class Engine:
             ticket_id: The ticket that it redeems; None for the engine's own requests.
 
         Raises:
-            InvalidRequest: Its worst case exceeds the whole arena.
+            InvalidRequest: Its worst case exceeds what new requests may have of the arena.
             Overloaded: The arena has no room for its worst case now.
             AlreadyExists: A request of that id is running.
             Unavailable: The engine is stopping.
@@ -214,10 +215,10 @@ class Engine:
     def _reserve(self, model: LoadedModel, request: TokenRequest, found_blocks: int) -> Reservation:
         """Its worst case, but for the blocks that are there."""
         pool, blocks = self.arena.pool, request.worst_case_blocks
-        if blocks * model.block_bytes > pool.total_bytes:
+        if blocks * model.block_bytes > pool.promisable_bytes:
             raise InvalidRequest(
                 f"the request may need {blocks * model.block_bytes} bytes of KV memory; this engine has "
-                f"{pool.total_bytes}: shorten the prompt or ask for fewer tokens",
+                f"{pool.promisable_bytes}: shorten the prompt or ask for fewer tokens",
                 reason="PROMPT_TOO_LARGE",
             )
         if not pool.can_reserve(model.block_bytes, blocks - found_blocks):

@@ -98,7 +98,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             async for message in messages:
                 response = engine_pb2.WatchOccupancyResponse(engine_instance_id=self._instance_id)
                 if isinstance(message, Snapshot):
-                    response.snapshot.CopyFrom(_snapshot(message, self._engine.arena.pool.total_bytes))
+                    response.snapshot.CopyFrom(_snapshot(message))
                 else:
                     response.delta.CopyFrom(_delta(message))
                 yield response
@@ -197,9 +197,9 @@ def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
     )
 
 
-def _snapshot(snapshot: Snapshot, arena_bytes: int) -> engine_pb2.OccupancySnapshot:
+def _snapshot(snapshot: Snapshot) -> engine_pb2.OccupancySnapshot:
     return engine_pb2.OccupancySnapshot(
-        arena_bytes=arena_bytes,
+        arena_bytes=snapshot.arena_bytes,
         tickets=map(_live_ticket, snapshot.tickets),
         generations=map(_resident, snapshot.generations),
     )
@@ -210,6 +210,7 @@ def _delta(delta: Delta) -> engine_pb2.OccupancyDelta:
         tickets=map(_live_ticket, delta.tickets),
         closed_ticket_ids=delta.closed,
         generations=map(_resident, delta.generations or ()),
+        arena_bytes=delta.arena_bytes or 0,
     )
 
 
