@@ -87,7 +87,7 @@ def _export_pool(live: LiveMetrics, pool: BlockPool) -> None:
     live.gauge("kv_cache_free_bytes", "Bytes of it that hold nothing.", lambda: pool.free_bytes)
     live.gauges(
         "kv_cache_extents",
-        "Stretches of blocks that requests under way were given, by the tokens that each holds.",
+        "Stretches of blocks side by side that requests under way were given: of 16 to 63 tokens, 64 to 255, or more.",
         ("tokens",),
         lambda: {(str(blocks * BLOCK_TOKENS),): pool.extents[blocks] for blocks in EXTENT_BLOCKS},
     )

@@ -54,7 +54,7 @@ class Reservation:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Blocks as they were handed to it, in order of the sequence, with those that it has parted with."""
+        """The stretches that its blocks came in, in order of the sequence, with those that it has parted with."""
         return tuple(self._runs)
 
     def take(self) -> int:
@@ -113,9 +113,17 @@ class Reservation:
     def _add(self, runs: Iterable[Run]) -> None:
         for run in runs:
             blocks = range(run.first, run.first + run.blocks)
-            self._runs.append(run)
+            self._note(run)
             self._own.update(blocks)
             self._untaken.extend(blocks)
+
+    def _note(self, run: Run) -> None:
+        """As a stretch of its own, unless it goes on where the last one ends."""
+        first, blocks = self._runs[-1] if self._runs else run._replace(blocks=0)
+        if first + blocks == run.first:
+            self._runs[-1:] = [Run(first, blocks + run.blocks)]
+        else:
+            self._runs.append(run)
 
 
 def _together(blocks: Iterable[int]) -> Iterable[Run]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-_MOST_SIZES: Final = 24  # that are counted along: three extents of each of eight models' blocks
+_MOST_SIZES: Final = 8  # that are counted along: more than there are models in an engine
 
 
 class Span(NamedTuple):

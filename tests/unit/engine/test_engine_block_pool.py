@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.engine.block_pool import BlockPool
-from services.engine.extent import EXTENT_BLOCKS
 from services.engine.page import Page
 from services.engine.reservation import Reservation
 from services.engine.span_set import Span
@@ -160,13 +159,6 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.total_bytes == self.pool.free_bytes + self.pool.reclaimable_bytes + self.pool.used_bytes
 
     @invariant()
-    def blocks_lie_in_aligned_extents(self) -> None:
-        for reservation in self.held:
-            for run in reservation.runs:
-                size = next(size for size in EXTENT_BLOCKS if run.blocks >= size)
-                assert (0, 0) == (run.first % size, run.blocks % size)
-
-    @invariant()
     def nothing_lies_beyond_the_end(self) -> None:
         assert self.total_bytes == self.pool.total_bytes
         assert all(span.end <= self.total_bytes for span in [*self.lent(), *(page.span for page in self.unused)])
@@ -271,27 +263,21 @@ def test_a_page_outlives_its_reservation_and_goes_when_its_bytes_are_needed() ->
     pool.check_spans()
 
 
-def test_blocks_come_in_the_largest_extents_that_they_make_up() -> None:
-    """23 blocks are one of 256 tokens, one of 64 and three of 16, each where a multiple of its size begins.
-
-    Fault injection: turns red when BlockPool._lend takes blocks as they come.
-    """
-    pool = BlockPool(64 * 100)
-    with pool.reserve(64, 1), pool.reserve(64, 23) as reservation:
-        taken = [reservation.take() for _ in range(23)]
-        assert [*range(16, 32), *range(4, 8), 1, 2, 3] == taken
-        assert {16: 1, 4: 1, 1: 4} == pool.extents
-
-
-def test_what_extents_leave_over_is_lent_as_well() -> None:
-    """Where no whole extent is free, its blocks are handed out one by one, to the last."""
+def test_a_reservation_that_grows_takes_the_lowest_holes() -> None:
+    """Until it has parted with them, all that it took is its own; another thread's take() sees what came last."""
     pool = BlockPool(64 * 32)
-    held = [pool.reserve(64, 1) for _ in range(32)]
+    held = [pool.reserve(64, 1) for _ in range(8)]
     for reservation in held[::2]:
         reservation.close()
-    with pool.reserve(64, 16) as scattered:
-        assert list(range(0, 32, 2)) == [scattered.take() for _ in range(16)]
-        assert not pool.can_reserve(64, 1)
+    with pool.reserve(64, 3) as grown:
+        assert [0, 2, 4] == [grown.take() for _ in range(3)]
+        with pytest.raises(ValueError, match="grow the reservation"):
+            grown.take()
+        grown.grow(3)
+        assert (3, 6) == (grown.untaken, grown.blocks)
+        assert [6, 8, 9] == [grown.take() for _ in range(3)]
+        assert {1: 5 + 4} == pool.extents
+    pool.check_spans()
 
 
 def test_pages_of_an_extent_are_reclaimed_one_by_one() -> None:

@@ -1,4 +1,4 @@
-"""Extents: what a number of blocks is made of, and how much a sequence takes at once when it grows."""
+"""Extents: how much a sequence takes at once when it grows."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from services.engine.extent import EXTENT_BLOCKS, extents, growth
-from services.engine.span_set import Run
+from services.engine.extent import EXTENT_BLOCKS, growth
 
 
-@given(first=st.integers(0, 200), blocks=st.integers(0, 200))
-def test_extents_are_aligned_and_make_up_the_run(first: int, blocks: int) -> None:
-    """One follows the other, each at a multiple of its size; none could be twice as good."""
-    at = first
-    for size in extents(Run(first, blocks)):
-        assert size in EXTENT_BLOCKS
-        assert 0 == at % size
-        larger = [each for each in EXTENT_BLOCKS if each > size]
-        assert not any(at % each == 0 and at + each <= first + blocks for each in larger)
-        at += size
-    assert first + blocks == at
+@given(expected_blocks=st.integers(0, 100_000), missing=st.integers(1, 100))
+def test_no_sequence_takes_much_more_than_it_needs(expected_blocks: int, missing: int) -> None:
+    """What it cannot do without, or one extent of at most a sixteenth of what it will come to, or one block."""
+    blocks = growth(missing, expected_blocks)
+    assert blocks >= missing
+    assert blocks == missing or (blocks in EXTENT_BLOCKS and 16 * blocks <= max(16, expected_blocks))
 
 
 @pytest.mark.parametrize(
