@@ -34,6 +34,7 @@ class ArenaScaler:
         guards: Bound what the arena may take.
         signs: Reads whether memory is short.
         told: Called on the event loop with what schedulers may promise from.
+        waiting: Bytes that somebody waits for; asked by the thread.
     """
 
     arena: Arena
@@ -41,6 +42,7 @@ class ArenaScaler:
     guards: tuple[MemoryGuard, ...]
     signs: Callable[[], Signs]
     told: Callable[[int], None]
+    waiting: Callable[[], int] = lambda: 0
     _turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _before: Signs | None = None
     _before_s: float = 0
@@ -86,7 +88,8 @@ class ArenaScaler:
         pool = self.arena.pool
         rooms = [room for guard in self.guards if (room := guard.room_bytes) is not None]
         room_bytes = min(rooms, default=self.arena.most_bytes) - self.arena.untouched_bytes
-        return View(pool.total_bytes, pool.used_bytes, max(0, room_bytes), is_pressed)
+        used_bytes = pool.used_bytes + self.waiting()
+        return View(pool.total_bytes, used_bytes, max(0, room_bytes), is_pressed)
 
     def _apply(self, size: Size, view: View) -> Size:
         pool = self.arena.pool

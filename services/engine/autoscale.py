@@ -21,7 +21,7 @@ class View(NamedTuple):
 
     Attributes:
         total_bytes: Its size.
-        used_bytes: Of it, in use or reserved.
+        used_bytes: In use, reserved, or waited for.
         room_bytes: What may be taken of the host's memory beside all that the arena may use already.
         is_pressed: Whether others on the host, or in the control group, are short of memory.
     """

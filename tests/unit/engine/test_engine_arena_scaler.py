@@ -91,6 +91,20 @@ async def test_memory_goes_back_to_the_host_under_pressure() -> None:
     assert 8 * MIB == scaled.told[-1]
 
 
+async def test_what_is_waited_for_counts_as_used() -> None:
+    """Also where memory is short: whoever waits for so much could else wait for ever.
+
+    Fault injection: turns red when _view leaves out what is waited for.
+    """
+    scaled = Scaled(floor_mib=8)
+    scaled.scaler.waiting = lambda: 27 * MIB
+    scaled.arena.pool.extend(32 * MIB)
+    scaled.press()
+    await scaled.scaler.look()
+    await scaled.scaler.look()
+    assert 30 * MIB == scaled.arena.pool.total_bytes
+
+
 async def test_a_load_that_needs_memory_gets_it() -> None:
     """At once, without waiting for a look; the next look tells."""
     scaled = Scaled()
