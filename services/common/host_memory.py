@@ -56,11 +56,6 @@ class HostMemory:
         """The same without this process's own control group, in which other processes' memory does not count."""
         return self._bounds(group for group in self._groups() if not group.is_own)
 
-    @property
-    def own_folders(self) -> tuple[Path, ...]:
-        """Where this process's own control group is, by each version of control groups that there may be."""
-        return tuple(group.folder for group in self._groups() if group.is_own)
-
     def _bounds(self, groups: Iterable[_Group]) -> tuple[Bound, ...]:
         limits = (_group_bound(group) for group in groups)
         return (*(bound for bound in limits if bound), self._host_bound())

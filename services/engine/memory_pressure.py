@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from services.common.host_memory import HostMemory
+from services.common.control_groups import ControlGroup, control_groups
 
 _STALLED: Final = 0.05  # of the time, somebody waits for memory
 _KILLS: Final = frozenset({"oom", "oom_kill"})  # of memory.events
@@ -33,34 +34,35 @@ class Signs(NamedTuple):
 class MemoryPressure:
     """Reads the signs of our control group: its pressure stall information, or the host's, and its events.
 
-    Where neither is told how long tasks stall, it counts that the group has reached a limit (version 2: memory.events,
-    version 1: memory.failcnt). Else that is none: files that can be dropped fill every group in time.
+    Where neither tells how long tasks stall, it counts how often the group has reached a limit (version 2: memory.events,
+    version 1: memory.failcnt). Else that is no sign: files that can be dropped fill every group in time.
 
     Attributes:
-        host: Where the kernel tells of memory.
+        root: Of all paths.
     """
 
-    host: HostMemory = HostMemory()
+    root: Path = Path("/")
 
     def read(self) -> Signs:
         """The signs as they stand; zeros where the kernel gives none."""
-        folders = self.host.own_folders
-        stalls = [folder / "memory.pressure" for folder in folders] + [self.host.proc / "pressure" / "memory"]
+        own = [group for group in control_groups("memory", self.root) if group.is_own]
+        stalls = [_lines(group.folder / "memory.pressure") for group in own]
+        stalls.append(_lines(self.root / "proc/pressure/memory"))
         stalled_us = next((total for total in map(_stalled_us, stalls) if total >= 0), -1)
-        counted = _KILLS if stalled_us >= 0 else _KILLS | _HITS
-        return Signs(max(0, stalled_us), sum(_events(folder, counted) for folder in folders))
+        events = sum(_events(group, counts_hits=stalled_us < 0) for group in own)
+        return Signs(max(0, stalled_us), events)
 
 
-def _stalled_us(file: Path) -> int:
-    """The total of the line ``some avg10=0.00 avg60=0.00 avg300=0.00 total=12345``; -1 where it is not told."""
-    totals = (int(line[-1].removeprefix("total=")) for line in _lines(file) if line[0] == "some")
-    return next(totals, -1)
+def _stalled_us(lines: Iterable[list[str]]) -> int:
+    """The total of the line ``some avg10=0.00 avg60=0.00 avg300=0.00 total=12345``; -1 where there is none."""
+    return next((int(line[-1].removeprefix("total=")) for line in lines if line[0] == "some"), -1)
 
 
-def _events(folder: Path, counted: frozenset[str]) -> int:
-    events = sum(int(line[1]) for line in _lines(folder / "memory.events") if line[0] in counted)
-    hits = sum(int(line[0]) for line in _lines(folder / "memory.failcnt"))
-    return events + (hits if _HITS <= counted else 0)
+def _events(group: ControlGroup, *, counts_hits: bool) -> int:
+    counted = _KILLS | _HITS if counts_hits else _KILLS
+    events = sum(int(line[1]) for line in _lines(group.folder / "memory.events") if line[0] in counted)
+    hits = sum(int(line[0]) for line in _lines(group.folder / "memory.failcnt"))
+    return events + (hits if counts_hits else 0)
 
 
 def _lines(file: Path) -> list[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.engine.memory_pressure import MemoryPressure, Signs
-from tests.fake_memory import make_memory
+from tests.fake_host import GROUPS, make_host
 
 PSI = "some avg10=1.00 avg60=0.10 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
 EVENTS = "low 1\nhigh 20\nmax 300\noom 4000\noom_kill 50000\n"
@@ -30,18 +30,18 @@ def test_signs_are_read(groups: str, files: dict[str, str], host: str, expected:
 
     Fault injection: turns red when reached limits count beside stalls, or when the host's stalls come first.
     """
-    memory = make_memory(tmp_path, groups, {"a/b/x": "", "memory/a/b/x": "", **files})
+    root = make_host(tmp_path, groups, {"a/b/x": "", "memory/a/b/x": "", **files})
     if host:
-        (memory.proc / "pressure").mkdir()
-        (memory.proc / "pressure" / "memory").write_text(host)
-    assert expected == MemoryPressure(memory).read()
+        (root / "proc/pressure").mkdir()
+        (root / "proc/pressure/memory").write_text(host)
+    assert expected == MemoryPressure(root).read()
 
 
 def test_a_kernel_with_stalls_turned_off_gives_no_sign(tmp_path: Path) -> None:
     """Its file is there, and cannot be read."""
-    memory = make_memory(tmp_path, TWO, {"a/b/x": ""})
-    (memory.cgroup / "a/b/memory.pressure").mkdir()  # reading fails
-    assert Signs(0, 0) == MemoryPressure(memory).read()
+    root = make_host(tmp_path, TWO, {"a/b/x": ""})
+    (root / GROUPS / "a/b/memory.pressure").mkdir()  # reading fails
+    assert Signs(0, 0) == MemoryPressure(root).read()
 
 
 @pytest.mark.parametrize(
