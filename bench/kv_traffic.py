@@ -95,9 +95,7 @@ class Traffic:
         arena_blocks: Size of the arena, in blocks of 16 tokens.
     """
 
-    def __init__(
-        self, blocks: Blocks, asked: Sequence[Asked], *, concurrent: int, arena_blocks: int
-    ) -> None:
+    def __init__(self, blocks: Blocks, asked: Sequence[Asked], *, concurrent: int, arena_blocks: int) -> None:
         self.pool = BlockPool(arena_blocks * BLOCK_BYTES)
         self._blocks = blocks
         self._waiting = list(reversed(asked))

@@ -106,7 +106,9 @@ class Autoscale:
     def _larger(self, now_s: float, view: View) -> int:
         if self._pressed_s is not None and now_s - self._pressed_s < RECOVERY_S:
             return view.total_bytes
-        more = min(int(STEP * view.total_bytes) // _ROUND * _ROUND or _ROUND, view.room_bytes // _ROUND * _ROUND)
+        more = min(
+            int(STEP * view.total_bytes) // _ROUND * _ROUND or _ROUND, view.room_bytes // _ROUND * _ROUND
+        )
         return max(view.total_bytes, min(view.total_bytes + more, self.most_bytes))
 
     def _smaller(self, view: View) -> int:

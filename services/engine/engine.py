@@ -23,11 +23,11 @@ from services.common.errors import (
 from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
-from services.engine.reservation import Reservation
 from services.engine.lender import Lender, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
 from services.engine.prefix_cache import Prefix, PrefixCache
 from services.engine.prefix_key import Sharers
+from services.engine.reservation import Reservation
 from services.engine.run import Run
 from services.engine.sequence import Phase, Sequence, TokenRequest
 from services.engine.step_loop import StepLoop

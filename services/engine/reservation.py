@@ -64,7 +64,9 @@ class Reservation:
             ValueError: Every block of the reservation has been taken.
         """
         if not self._untaken:
-            raise ValueError("all reserved blocks are taken: grow the reservation before its sequence needs more")
+            raise ValueError(
+                "all reserved blocks are taken: grow the reservation before its sequence needs more"
+            )
         return self._untaken.popleft()
 
     def grow(self, blocks: int) -> None:

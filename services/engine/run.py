@@ -8,8 +8,8 @@ from typing import Final
 
 from services.common.errors import Cancelled, DeadlinePassed
 from services.common.ids import TicketId
-from services.engine.reservation import Reservation
 from services.engine.prefix_cache import Prefix
+from services.engine.reservation import Reservation
 from services.engine.sequence import Sequence
 from services.engine.stepper import FinishReason, Outcome, Update
 from services.engine.timeline import StepTimes

@@ -43,7 +43,7 @@ def test_it_shrinks_after_a_calm_and_only_once_the_promises_of_before_are_spent(
     Fault injection: turns red when decide shrinks without notice.
     """
     scale = autoscale()
-    assert size(400, 400) == scale.decide(0, view(400, 300))
+    assert size(400, 400) == scale.decide(0, view(400, 270))
     assert size(400, 400) == scale.decide(1, view(400, 100))
     assert size(400, 400) == scale.decide(CALM_S - 1, view(400, 100))
     assert size(300, 400) == scale.decide(CALM_S, view(400, 100))
@@ -54,7 +54,7 @@ def test_it_shrinks_after_a_calm_and_only_once_the_promises_of_before_are_spent(
 def test_it_stays_when_use_comes_back_meanwhile() -> None:
     """What was told of is told anew."""
     scale = autoscale()
-    scale.decide(0, view(400, 300))
+    scale.decide(0, view(400, 270))
     assert size(300, 400) == scale.decide(CALM_S, view(400, 100))
     assert size(500, 500) == scale.decide(CALM_S + 1, view(400, 290))
     assert size(500, 500) == scale.decide(CALM_S + NOTICE_S, view(500, 290))
@@ -67,7 +67,7 @@ def test_it_gives_way_at_once_where_memory_is_short() -> None:
     """
     scale = autoscale()
     assert size(100, 100) == scale.decide(0, view(400, 10, is_pressed=True))
-    assert size(202, 202) == scale.decide(1, view(400, 180, is_pressed=True))
+    assert size(202, 202) == scale.decide(1, view(400, 181, is_pressed=True))
     assert size(202, 202) == scale.decide(2, view(202, 202, is_pressed=True))
     assert size(202, 202) == scale.decide(3, view(202, 202))
     assert size(202, 202) == scale.decide(2 + RECOVERY_S - 1, view(202, 202))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from collections.abc import Iterator
 
@@ -23,8 +24,7 @@ POSITIONS = st.integers(0, MOST_BYTES)
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Reserves, grows, takes, parts, pins, unpins, withholds, resizes and gives back in any order, with blocks of several
-    sizes."""  # noqa: D209
+    """Reserves, grows, takes, parts, pins, unpins, withholds, resizes and gives back in any order; blocks differ in size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,9 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_lies_beyond_the_end(self) -> None:
         assert self.total_bytes == self.pool.total_bytes
-        assert all(span.end <= self.total_bytes for span in [*self.lent(), *(page.span for page in self.unused)])
+        assert all(
+            span.end <= self.total_bytes for span in [*self.lent(), *(page.span for page in self.unused)]
+        )
 
     @invariant()
     def no_two_blocks_overlap(self) -> None:
@@ -326,16 +328,19 @@ def test_kept_pages_go_before_they_reach_into_what_is_to_stay_free() -> None:
     Fault injection: turns red when _rest keeps whatever comes.
     """
     pool, gone = BlockPool(64 * 10, 0.2), list[int]()
-    for _ in range(2):
-        with pool.reserve(64, 8) as reservation:
-            blocks = [reservation.take() for _ in range(6)]
-            pages = [reservation.part_with(block, lambda block=block: gone.append(block)) for block in blocks]
-        for page in pages:
-            page.unpin()
-        assert pool.free_bytes >= pool.min_free_bytes
+    with pool.reserve(64, 8) as reservation:
+        reservation.grow(2)
+        pages = [
+            reservation.part_with(reservation.take(), functools.partial(gone.append, i)) for i in range(10)
+        ]
+    assert 0 == pool.free_bytes
+    for page in pages:
+        page.unpin()
         pool.check_spans()
-    assert 8 * 64 == pool.reclaimable_bytes
-    assert 4 == len(gone)
+    assert [0, 1] == gone, "those that were left first"
+    assert (2 * 64, 8 * 64) == (pool.free_bytes, pool.reclaimable_bytes)
+    with pool.reserve(64, 2):
+        assert [0, 1, 2, 3] == gone, "what is to stay free is free again at once"
 
 
 def test_an_arena_shrinks_as_far_as_nothing_is_lent() -> None:
@@ -346,10 +351,10 @@ def test_an_arena_shrinks_as_far_as_nothing_is_lent() -> None:
     pool = BlockPool(64 * 100)
     with pool.reserve(64, 50), pool.reserve(64, 4) as reservation:
         page = reservation.part_with(reservation.take(), lambda: None)
-    assert Span(53 * 64, 6400) == pool.give_up(0)
-    assert (53 * 64, 52) == (pool.total_bytes, page.block)
+    assert Span(51 * 64, 6400) == pool.give_up(0)
+    assert (51 * 64, 50) == (pool.total_bytes, page.block)
     page.unpin()
-    assert Span(0, 53 * 64) == pool.give_up(0)
+    assert Span(0, 51 * 64) == pool.give_up(0)
     assert page.is_gone
     pool.extend(640)
     assert 10 == pool.room(64)

@@ -91,7 +91,9 @@ def test_an_arena_needs_what_it_has_not_touched() -> None:
 
 
 @pytest.mark.parametrize(("given_back", "fits"), [(99, False), (100, True)])
-def test_the_arena_makes_room_for_a_load_that_would_not_fit(given_back: int, fits: bool, kernels: Kernels) -> None:
+def test_the_arena_makes_room_for_a_load_that_would_not_fit(
+    given_back: int, fits: bool, kernels: Kernels
+) -> None:
     """What it gives back is held no more; only then is a load refused, and one that fits asks for nothing.
 
     Fault injection: turns red when held_against_guards asks for no room, or counts what was untouched before.
@@ -108,7 +110,9 @@ def test_the_arena_makes_room_for_a_load_that_would_not_fit(given_back: int, fit
     assert MemoryNeed(1000, 100) == loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 100))
     assert 500 == held[0]
     if fits:
-        assert MemoryNeed(1000, 200) == loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 200))
+        assert MemoryNeed(1000, 200) == loading.held_against_guards(
+            lambda untouched: MemoryNeed(untouched, 200)
+        )
         return
     with pytest.raises(Overloaded, match="needs 1200"):
         loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 200))

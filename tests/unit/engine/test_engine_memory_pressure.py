@@ -25,7 +25,9 @@ TWO, ONE = "0::/a/b\n", "5:memory:/a/b\n"
         (TWO, {"a/b/memory.max": "max\n"}, "", Signs(0, 0)),
     ],
 )  # fmt: skip
-def test_signs_are_read(groups: str, files: dict[str, str], host: str, expected: Signs, tmp_path: Path) -> None:
+def test_signs_are_read(
+    groups: str, files: dict[str, str], host: str, expected: Signs, tmp_path: Path
+) -> None:
     """Stalls of the group, or of the host; limits that were reached count where nobody tells of stalls.
 
     Fault injection: turns red when reached limits count beside stalls, or when the host's stalls come first.
