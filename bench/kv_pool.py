@@ -36,16 +36,16 @@ MOST_UNUSED: Final = 8.0  # per cent
 
 
 def lend(pool: BlockPool | FreeList, asked: Sequence[Asked]) -> float:
-    """Seconds that lending takes for all of `asked`, with as many at a time as usual."""
+    """Seconds of a core that lending takes for all of `asked`, with as many at a time as usual."""
     running: collections.deque[Reservation | FreeBlocks] = collections.deque()
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for each in asked:
         if len(running) == CONCURRENT:
             running.popleft().close()
         running.append(_one(pool, each))
     while running:
         running.popleft().close()
-    return time.perf_counter() - begin
+    return time.thread_time() - begin
 
 
 def _one(pool: BlockPool | FreeList, asked: Asked) -> Reservation | FreeBlocks:
