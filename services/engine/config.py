@@ -53,6 +53,18 @@ class EngineConfig(ProcessConfig):
         description="most memory for keys and values of requests that are set back for others, taken when it is needed; "
         "with 0 they are computed again",
     )
+    kv_block_pool_autoscale: bool = Field(
+        False,
+        description="let --kv-arena-bytes be the least: more is taken while requests fill it, as far as the memory guard "
+        "allows, and goes back to the host when they need it no more or memory is short there",
+    )
+    kv_block_pool_min_free_ratio: float = Field(
+        0.03,
+        ge=0,
+        le=0.5,
+        description="part of the memory for keys and values that is left to running requests that grow: it is never "
+        "promised to new ones, and what is kept of earlier prompts goes before it reaches into it",
+    )
     checkpoint: CheckpointConfig = CheckpointConfig()
     recovery: RecoveryConfig = RecoveryConfig()
     cpus: str = Field("", description="processors to run on, as in 0-3,8; all that we may when empty")

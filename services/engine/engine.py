@@ -79,6 +79,7 @@ class Engine:
     ) -> None:
         self.arena = arena
         self.occupancy = Occupancy(max_concurrent_requests)
+        self.occupancy.resize(arena.pool.promisable_bytes)
         self.prefixes = PrefixCache()
         self.accepted = 0
         self.ended: collections.Counter[str] = collections.Counter()
@@ -153,7 +154,7 @@ class Engine:
             promised_bytes: What that ticket promises; what is expected of the model's answers when not given.
 
         Raises:
-            InvalidRequest: Its worst case exceeds the whole arena.
+            InvalidRequest: Its worst case exceeds what new requests may have of the arena.
             Overloaded: The arena has no room, and promises it to others; or as many requests run as may.
             AlreadyExists: A request of that id is running.
             Unavailable: The engine is stopping.

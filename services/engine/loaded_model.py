@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,7 +18,7 @@ from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.graph_hash import Built
 from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.checkpoint.manifest import Manifest
-from services.common.errors import CorruptData
+from services.common.errors import CorruptData, Overloaded
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.common.rest import Rest
@@ -95,6 +96,7 @@ class ModelLoading:
         guard: Bounds what this engine takes: its arena, and copies of weights.
         shared: Bounds that together with the weights, which are the loader's where they are used in place.
         is_busy: Whether requests are under way, beside which loads hold back; asked by their threads.
+        make_room: Has the arena give memory back that it can do without; takes milliseconds.
     """
 
     arena: Arena
@@ -104,6 +106,7 @@ class ModelLoading:
     guard: MemoryGuard = UNGUARDED
     shared: MemoryGuard = UNGUARDED
     is_busy: Callable[[], bool] = lambda: False
+    make_room: Callable[[], None] = lambda: None
 
     def guarded_by(self, ratio: float) -> ModelLoading:
         """The same, with another part of every bound that may be held."""
@@ -122,9 +125,24 @@ class ModelLoading:
             manifest: The artifact's.
             is_nearby: Whether the loader needs no more memory for its weights.
         """
-        arena_bytes = self.arena.untouched_bytes
-        need = MemoryNeed.foreseen(manifest, self.dtype, arena_bytes, is_nearby=is_nearby)
-        need.check(self.guard, self.shared)
+        self.held_against_guards(
+            lambda untouched: MemoryNeed.foreseen(manifest, self.dtype, untouched, is_nearby=is_nearby)
+        )
+
+    def held_against_guards(self, need: Callable[[int], MemoryNeed]) -> MemoryNeed:
+        """What is needed, by what of the arena is untouched; if it is too much, after the arena has made room.
+
+        Raises:
+            Overloaded: It is too much all the same.
+        """
+        first = need(self.arena.untouched_bytes)
+        with contextlib.suppress(Overloaded):
+            first.check(self.guard, self.shared)
+            return first
+        self.make_room()
+        second = need(self.arena.untouched_bytes)
+        second.check(self.guard, self.shared)
+        return second
 
     def verify(self, prepared: PreparedArtifact) -> VerifiedWeights:
         """Maps the weights, and compares their header with what the loader verified and what the config asks for.
@@ -175,8 +193,8 @@ class VerifiedWeights:
             Cancelled: It was called off.
         """
         loading = self._loading
-        need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(self._header, loading.dtype))
-        need.check(loading.guard, loading.shared)
+        copied = copied_bytes(self._header, loading.dtype)
+        need = loading.held_against_guards(lambda untouched: MemoryNeed(untouched, copied))
         tell_prealloc(self._resident.numel(), what="weights", artifact_id=self._artifact_id)
         with measured(
             need,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from services.common.kv import BLOCK_TOKENS
 from services.common.metrics import STEP_TOKENS, LiveMetrics, Readings, short
+from services.engine.block_pool import BlockPool
 from services.engine.engine import Engine
+from services.engine.extent import EXTENT_BLOCKS
 from services.engine.generations import Generations
 from services.engine.preemption import Way
 from services.engine.progress import Progress
@@ -57,6 +60,7 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         "Bytes of pages kept from earlier prompts that a request may take.",
         lambda: pool.reclaimable_bytes,
     )
+    _export_pool(live, pool)
     live.counters(
         "num_preemptions_total",
         "Requests set back for others, by what becomes of their keys and values.",
@@ -91,6 +95,18 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         "Mapped weights of every artifact.",
         ("artifact",),
         lambda: {(short(artifact),): size for artifact, size in generations.weights_bytes.items()},
+    )
+
+
+def _export_pool(live: LiveMetrics, pool: BlockPool) -> None:
+    live.gauge("kv_arena_bytes", "Size of the arena of keys and values.", lambda: pool.total_bytes)
+    live.gauge("kv_cache_used_bytes", "Bytes of it in use or reserved.", lambda: pool.used_bytes)
+    live.gauge("kv_cache_free_bytes", "Bytes of it that hold nothing.", lambda: pool.free_bytes)
+    live.gauges(
+        "kv_cache_extents",
+        "Stretches of blocks side by side that requests under way were given: of 16 to 63 tokens, 64 to 255, or more.",
+        ("tokens",),
+        lambda: {(str(blocks * BLOCK_TOKENS),): pool.extents[blocks] for blocks in EXTENT_BLOCKS},
     )
 
 

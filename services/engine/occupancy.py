@@ -45,15 +45,22 @@ class Snapshot:
 
     tickets: tuple[LiveTicket, ...]
     generations: tuple[ResidentGeneration, ...]
+    arena_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delta:
-    """What has changed since the last message; `generations` is all of them if any changed, else None."""
+    """What has changed since the last message.
+
+    Attributes:
+        generations: All of them if any changed, else None.
+        arena_bytes: As it is now if it has changed, else None.
+    """
 
     tickets: tuple[LiveTicket, ...]
     closed: tuple[TicketId, ...]
     generations: tuple[ResidentGeneration, ...] | None
+    arena_bytes: int | None = None
 
 
 class Occupancy:
@@ -61,10 +68,14 @@ class Occupancy:
 
     Args:
         max_tickets: Most that may be live at once; 0 where memory alone bounds them.
+
+    Attributes:
+        arena_bytes: What schedulers may promise from.
     """
 
     def __init__(self, max_tickets: int = 0) -> None:
         self.max_tickets = max_tickets
+        self.arena_bytes = 0
         self._tickets: dict[TicketId, LiveTicket] = {}
         self._told: tuple[ResidentGeneration, ...] = ()  # without what is expected of them
         self._generations: tuple[ResidentGeneration, ...] = ()
@@ -117,6 +128,11 @@ class Occupancy:
             self._generations = generations
             self._tell(_Watcher.mark_generations)
 
+    def resize(self, arena_bytes: int) -> None:
+        if arena_bytes != self.arena_bytes:
+            self.arena_bytes = arena_bytes
+            self._tell(_Watcher.mark_resized)
+
     async def watch(self) -> AsyncGenerator[Snapshot | Delta, None]:
         """A snapshot, then every change; changes that a slow watcher has not taken come as one."""
         watcher = _Watcher()
@@ -124,9 +140,9 @@ class Occupancy:
             while True:
                 if watcher.is_behind:
                     watcher.reset()
-                    yield Snapshot(self.tickets, self._generations)
+                    yield Snapshot(self.tickets, self._generations, self.arena_bytes)
                 else:
-                    yield watcher.take(self._generations)
+                    yield watcher.take(self._generations, self.arena_bytes)
                 await watcher.news.wait()
 
     @contextlib.contextmanager
@@ -156,6 +172,7 @@ class _Watcher:
         self._changed: dict[TicketId, LiveTicket] = {}
         self._closed: list[TicketId] = []
         self._generations_changed = False
+        self._is_resized = False
 
     def change(self, ticket: LiveTicket) -> None:
         self._changed[ticket.id] = ticket
@@ -169,11 +186,15 @@ class _Watcher:
     def mark_generations(self) -> None:
         self._generations_changed = True
 
-    def take(self, generations: tuple[ResidentGeneration, ...]) -> Delta:
+    def mark_resized(self) -> None:
+        self._is_resized = True
+
+    def take(self, generations: tuple[ResidentGeneration, ...], arena_bytes: int) -> Delta:
         delta = Delta(
             tuple(self._changed.values()),
             tuple(self._closed),
             generations if self._generations_changed else None,
+            arena_bytes if self._is_resized else None,
         )
         self.reset()
         return delta
@@ -181,7 +202,8 @@ class _Watcher:
     def reset(self) -> None:
         self.news.clear()
         self.is_behind = False
-        self._changed, self._closed, self._generations_changed = {}, [], False
+        self._changed, self._closed = {}, []
+        self._generations_changed = self._is_resized = False
 
     def _bound(self) -> None:
         if len(self._changed) + len(self._closed) > MAX_PENDING:

@@ -37,7 +37,7 @@ class Page:
 
     @property
     def is_lone(self) -> bool:
-        """Whether just one uses it."""
+        """Whether exactly one user has it: its bytes are room as soon as that one lets go."""
         return self._pins == 1
 
     @property

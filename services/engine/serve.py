@@ -50,7 +50,9 @@ from services.common.telemetry.prealloc import tell_prealloc
 from services.common.ticket import TicketSigner
 from services.engine.affinity import confine
 from services.engine.arena import Arena
+from services.engine.arena_scaler import ArenaScaler
 from services.engine.assignments import Assignments, ServedPairs
+from services.engine.autoscale import Autoscale
 from services.engine.config import EngineConfig
 from services.engine.device_memory import device_bounds
 from services.engine.engine import Engine
@@ -60,6 +62,7 @@ from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
+from services.engine.memory_pressure import MemoryPressure
 from services.engine.metrics import export, export_progress
 from services.engine.nearby_weights import NearbyWeights
 from services.engine.progress import Moment, Progress
@@ -79,8 +82,10 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
     confine(parse_cpus(config.cpus))
     torch.set_num_threads(config.threads)
     kernels = choose_kernels(config.kernels, config.threads)
+    guard = MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds)
     tell_prealloc(config.kv_arena_bytes, what="keys and values")
-    arena = Arena(config.kv_arena_bytes)
+    most_bytes = (guard.emptied.room_bytes or 0) if config.kv_block_pool_autoscale else 0
+    arena = Arena(config.kv_arena_bytes, most_bytes, config.kv_block_pool_min_free_ratio)
     engine = Engine(
         arena,
         chunk_tokens=config.chunk_tokens,
@@ -91,21 +96,39 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         swap_bytes=config.kv_swap_bytes,
         max_concurrent_requests=config.max_concurrent_requests,
     )
+    shared = MemoryGuard(guard.ratio, lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)))
+    scaler = _scaler(config, engine, (guard, shared))
     loading = ModelLoading(
         arena=arena,
         kernels=kernels,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
-        guard=MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds),
-        shared=MemoryGuard(
-            config.checkpoint.memory_guard_ratio,
-            lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)),
-        ),
+        guard=guard,
+        shared=shared,
         is_busy=lambda: engine.is_busy,
+        make_room=scaler.make_room,
     )
-    async with engine, connect(Endpoint(str(config.loader), config.credentials)) as channel:
+    async with (
+        engine,
+        background(scaler.follow()),
+        connect(Endpoint(str(config.loader), config.credentials)) as channel,
+    ):
         room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))
         await room.serve(store, stop, started)
+
+
+def _scaler(config: EngineConfig, engine: Engine, guards: tuple[MemoryGuard, ...]) -> ArenaScaler:
+    """Of an arena that stays as it is, unless it may be more than at its start."""
+    arena = engine.arena
+    autoscale = Autoscale(config.kv_arena_bytes, arena.most_bytes, notice_s=config.ticket_ttl_s)
+    return ArenaScaler(
+        arena,
+        autoscale,
+        guards,
+        MemoryPressure().read,
+        told=engine.occupancy.resize,
+        waiting=lambda: engine.desk.waiting_bytes,
+    )
 
 
 def runtime_build(kernels: Kernels) -> str:

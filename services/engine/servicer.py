@@ -101,7 +101,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             async for message in messages:
                 response = engine_pb2.WatchOccupancyResponse(engine_instance_id=self._instance_id)
                 if isinstance(message, Snapshot):
-                    response.snapshot.CopyFrom(_snapshot(message, self._engine))
+                    response.snapshot.CopyFrom(_snapshot(message, self._engine.occupancy.max_tickets))
                 else:
                     response.delta.CopyFrom(_delta(message))
                 yield response
@@ -204,12 +204,12 @@ def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
     )
 
 
-def _snapshot(snapshot: Snapshot, engine: Engine) -> engine_pb2.OccupancySnapshot:
+def _snapshot(snapshot: Snapshot, max_tickets: int) -> engine_pb2.OccupancySnapshot:
     return engine_pb2.OccupancySnapshot(
-        arena_bytes=engine.arena.pool.total_bytes,
+        arena_bytes=snapshot.arena_bytes,
         tickets=map(_live_ticket, snapshot.tickets),
         generations=map(_resident, snapshot.generations),
-        max_concurrent_requests=engine.occupancy.max_tickets,
+        max_concurrent_requests=max_tickets,
     )
 
 
@@ -218,6 +218,7 @@ def _delta(delta: Delta) -> engine_pb2.OccupancyDelta:
         tickets=map(_live_ticket, delta.tickets),
         closed_ticket_ids=delta.closed,
         generations=map(_resident, delta.generations or ()),
+        arena_bytes=delta.arena_bytes or 0,
     )
 
 

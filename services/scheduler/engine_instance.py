@@ -130,6 +130,8 @@ class EngineInstance:
         """
         if delta.residents:
             self._settle_residents(delta.residents)
+        if delta.arena_bytes:
+            self.ledger.resize(delta.arena_bytes)
         for ticket in delta.tickets:
             self.ledger.report(ticket)
         for ticket_id in delta.closed:

@@ -65,9 +65,9 @@ class Promise:
 class Ledger:
     """What has been promised: granted here, or live in the engine by its own report.
 
-    Bytes granted here never exceed the arena. The engine's own reports may add tickets that were granted
-    before a restart or redeemed after they had expired, and bytes to those that have grown beyond what was expected
-    of them; the engine has the last word on those.
+    Bytes granted here never exceed the arena as it was when they were. The engine's own reports may add tickets that
+    were granted before a restart or redeemed after they had expired, and bytes to those that have grown beyond what was
+    expected of them; the engine has the last word on those.
 
     Attributes:
         arena_bytes: The engine's KV memory.
@@ -83,6 +83,7 @@ class Ledger:
         self.promised_bytes = 0
         self.unstarted_tokens = 0
         self.peak_bytes = 0
+        self._most_granted_bytes = arena_bytes
         self._promises: dict[TicketId, Promise] = {}
         self._expiries: list[tuple[int, TicketId]] = []  # a heap; may hold tickets that are GRANTED no more
         self.promises: Mapping[TicketId, Promise] = MappingProxyType(self._promises)
@@ -160,22 +161,31 @@ class Ledger:
 
     def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket], max_tickets: int = 0) -> None:
         """Begins anew from the engine's own snapshot; tickets granted here and not yet redeemed stand."""
-        self.arena_bytes, self.max_tickets = arena_bytes, max_tickets
+        self.resize(arena_bytes)
+        self.max_tickets = max_tickets
         for ticket_id in [each for each in self._promises if not self._is_granted(each)]:
             self._drop(ticket_id)
         for ticket in tickets:
             self.report(ticket)
 
+    def resize(self, arena_bytes: int) -> None:
+        """The engine has more KV memory than before, or less; what was granted stands."""
+        self._most_granted_bytes = max(arena_bytes, self._granted_bytes)
+        self.arena_bytes = arena_bytes
+
     def check(self) -> None:
-        """Conservation: the sums are the tickets' own, and what was granted here fits the arena."""
+        """Conservation: the sums are the tickets' own, and what was granted here fitted the arena."""
         promises = self._promises.values()
         assert self.promised_bytes == sum(promise.reserved_bytes for promise in promises)
         assert self.unstarted_tokens == sum(
             promise.prompt_tokens for promise in promises if promise.is_unstarted
         )
         assert self.promised_bytes <= self.peak_bytes
-        granted_here = sum(promise.granted_bytes for promise in promises if not promise.adopted)
-        assert granted_here <= self.arena_bytes
+        assert self._granted_bytes <= self._most_granted_bytes
+
+    @property
+    def _granted_bytes(self) -> int:
+        return sum(promise.granted_bytes for promise in self._promises.values() if not promise.adopted)
 
     def _is_granted(self, ticket_id: TicketId) -> bool:
         promise = self._promises.get(ticket_id)

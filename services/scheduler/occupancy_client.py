@@ -58,6 +58,7 @@ def _event(message: pb.WatchOccupancyResponse) -> Snapshot | Delta:
         tickets=_tickets(delta.tickets),
         closed=tuple(TicketId(ticket_id) for ticket_id in delta.closed_ticket_ids),
         residents=_residents(delta.generations),
+        arena_bytes=delta.arena_bytes,
     )
 
 

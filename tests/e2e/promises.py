@@ -213,6 +213,12 @@ PROMISES = {
         *("test_where_tls_is_in_the_way", "test_an_expired_certificate_is_refused"),
         "test_files_that_cannot_be_used_fail_the_push",
     ],
+    "6 KV memory grows, is conserved, gives way": [
+        "test_engine_block_pool",
+        *("test_no_step_writes_into_a_page", "test_new_requests_leave_some", "test_kept_pages_go_before"),
+        *("test_an_arena_that_fills_up_grows", "test_lent_bytes_are_never_touched", "test_memory_goes_back"),
+        "test_the_same_use_never_leads_back_and_forth",
+    ],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],

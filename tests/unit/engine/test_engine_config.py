@@ -36,6 +36,8 @@ def test_defaults_fit_the_host(key: Path) -> None:
 def test_flags_are_read(key: Path) -> None:
     """As the operator writes them."""
     config = load(key, "--serves", "a,b@canary", "--kv-arena-bytes", "4096", "--dtype", "float32")
+    assert (False, 0.03) == (config.kv_block_pool_autoscale, config.kv_block_pool_min_free_ratio)
+    assert load(key, "--kv-block-pool-autoscale", "true").kv_block_pool_autoscale
     assert (("a", "b@canary"), 4096, "float32") == (config.serves, config.kv_arena_bytes, config.dtype)
 
 
@@ -48,6 +50,7 @@ def test_flags_are_read(key: Path) -> None:
         (("--cpus", "two"), "--cpus"),
         (("--max-concurrent-requests", "-1"), "--max-concurrent-requests"),
         (("--chunk-tokens", "0"), "--chunk-tokens"),
+        (("--kv-block-pool-min-free-ratio", "0.6"), "--kv-block-pool-min-free-ratio"),
         (("--dtype", "int8"), "--dtype"),
         (("--checkpoint.timeout-ms", "0"), "--checkpoint.timeout-ms"),
         (("--checkpoint.memory-guard-ratio", "1.1"), "--checkpoint.memory-guard-ratio"),

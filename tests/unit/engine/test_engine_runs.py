@@ -216,7 +216,7 @@ async def test_tickets_are_on_the_books_for_exactly_as_long_as_their_blocks() ->
     """Opened, then prefilled, then closed; the watcher ends with no ticket."""
     gate = Gate()
     async with engine() as running, contextlib.aclosing(running.occupancy.watch()) as watch:
-        assert Snapshot((), ()) == await anext(watch)
+        assert Snapshot((), (), running.arena.pool.promisable_bytes) == await anext(watch)
         made, ticket = generation(CountingModel(gate)), TicketId("t")
         async with running.run(made, request(prompt=[1] * 20, max_tokens=1), ticket) as stream:
             opened = await anext(watch)
