@@ -20,9 +20,7 @@ _MOUNTS: Final = {  # point below GROUPS to what is mounted there, and from wher
 }
 
 
-def make_host(
-    root: Path, groups: str, files: Mapping[str, str], mounts: Mapping[str, str] = _MOUNTS
-) -> Path:
+def make_host(root: Path, groups: str, files: Mapping[str, str], mounts: Mapping[str, str] = _MOUNTS) -> Path:
     """A host of 9 GB, of which 1 GB is held; returns its root.
 
     Args:

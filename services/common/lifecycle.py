@@ -74,7 +74,9 @@ def run(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
 
 
 async def _listening(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
-    workers = ThreadPoolExecutor(usable_processors() + _WAITING_WORKERS, "worker")  # asyncio counts the host's
+    workers = ThreadPoolExecutor(
+        usable_processors() + _WAITING_WORKERS, "worker"
+    )  # asyncio counts the host's
     asyncio.get_running_loop().set_default_executor(workers)
     stop = Stop()
     stop.listen()

@@ -21,7 +21,9 @@ class Contexts:
     def tokens(self, artifact_id: ArtifactId, of_model: int) -> int:
         """The most of any engine that has the artifact ACTIVE; the model's own where none says less."""
         allowed = [
-            engine.max_model_len or of_model for engine in self._engines.values() if _serves(engine, artifact_id)
+            engine.max_model_len or of_model
+            for engine in self._engines.values()
+            if _serves(engine, artifact_id)
         ]
         return min(of_model, max(allowed, default=of_model))
 

@@ -120,7 +120,9 @@ async def test_s_g1_what_fails_for_one_request_in_a_step_ends_that_one_alone(
         alone = await client.generate("Once upon a time", **options).complete()
         assert poison not in alone.token_ids
         monkeypatch.setattr(ModelOnArena, "forward", spoiling)
-        sound = [asyncio.ensure_future(client.generate("Once upon a time", **options).complete()) for _ in range(3)]
+        sound = [
+            asyncio.ensure_future(client.generate("Once upon a time", **options).complete()) for _ in range(3)
+        ]
         with pytest.raises(InternalError) as failure:
             await client.generate([5, 6, poison], **options).complete()
         assert [alone.token_ids] * 3 == [each.token_ids for each in await asyncio.gather(*sound)]

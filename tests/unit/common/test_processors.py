@@ -34,20 +34,36 @@ def quota(folder: str, quota_us: int, period_us: int = 100_000) -> dict[str, str
         pytest.param({}, "", {}, 8, id="no groups at all"),
         pytest.param(V2, "0::/\n", {}, 8, id="2: no quota"),
         pytest.param(V2, "0::/\n", {"cpu.max": "max 100000\n"}, 8, id="2: the quota is max"),
-        pytest.param(V2, "0::/\n", {"cpu.max": "100000 100000\n"}, 1, id="2: one processor, as in a container"),
+        pytest.param(
+            V2, "0::/\n", {"cpu.max": "100000 100000\n"}, 1, id="2: one processor, as in a container"
+        ),
         pytest.param(V2, "0::/\n", {"cpu.max": "50000 100000\n"}, 1, id="2: less than one"),
         pytest.param(V2, "0::/\n", {"cpu.max": "350000 100000\n"}, 3, id="2: whole ones of three and a half"),
         pytest.param(V2, "0::/\n", {"cpu.max": "1600000 100000\n"}, 8, id="2: more than there are"),
         pytest.param(
-            V2, "0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"}, 2, id="2: of the group above"
+            V2,
+            "0::/a/b\n",
+            {"a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"},
+            2,
+            id="2: of the group above",
         ),
         pytest.param(
-            V2, "0::/a/b\n", {"a/b/cpu.max": "100000 100000", "a/cpu.max": "200000 100000"}, 1, id="2: the least"
+            V2,
+            "0::/a/b\n",
+            {"a/b/cpu.max": "100000 100000", "a/cpu.max": "200000 100000"},
+            1,
+            id="2: the least",
         ),
-        pytest.param(V2, "0::/../x\n", {"cpu.max": "200000 100000"}, 2, id="2: the words of another namespace"),
+        pytest.param(
+            V2, "0::/../x\n", {"cpu.max": "200000 100000"}, 2, id="2: the words of another namespace"
+        ),
         pytest.param(V2, "0::/\n", {"cpuset.cpus.effective": "0-1,6\n"}, 3, id="2: a cpuset"),
         pytest.param(
-            V2, "0::/a\n", {"a/cpuset.cpus.effective": "4\n", "a/cpu.max": "200000 100000"}, 1, id="2: both, cpuset less"
+            V2,
+            "0::/a\n",
+            {"a/cpuset.cpus.effective": "4\n", "a/cpu.max": "200000 100000"},
+            1,
+            id="2: both, cpuset less",
         ),
         pytest.param(V1, "4:cpu,cpuacct:/\n", quota("cpu,cpuacct/", -1), 8, id="1: no quota"),
         pytest.param(V1, "4:cpu,cpuacct:/\n", quota("cpu,cpuacct/", 150_000), 1, id="1: one and a half"),

@@ -17,7 +17,10 @@ from services.common.control_groups import control_groups
 
 MEMORY: Final = 2 << 30
 LIMITS: Final[Mapping[str, Mapping[int, Mapping[str, str]]]] = {
-    "cpu": {1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "100000"}, 2: {"cpu.max": "100000 100000"}},
+    "cpu": {
+        1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "100000"},
+        2: {"cpu.max": "100000 100000"},
+    },
     "memory": {1: {"memory.limit_in_bytes": str(MEMORY)}, 2: {"memory.max": str(MEMORY)}},
 }
 LOOK: Final = """

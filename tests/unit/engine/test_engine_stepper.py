@@ -146,7 +146,10 @@ def test_s_g1_a_choice_that_fails_ends_its_request_alone(monkeypatch: pytest.Mon
     """
     steps, model = stepper(), CountingModel()
     monkeypatch.setattr("services.engine.sampling.uniform", lambda _seed, _position: 1 / 0)
-    bad, good = job(request("bad", prompt=(1,), temperature=1.0), model), job(request("good", prompt=(1,)), model)
+    bad, good = (
+        job(request("bad", prompt=(1,), temperature=1.0), model),
+        job(request("good", prompt=(1,)), model),
+    )
     steps.add(bad)
     steps.add(good)
     with capture_logs():
@@ -160,7 +163,10 @@ def test_s_g1_a_choice_that_fails_ends_its_request_alone(monkeypatch: pytest.Mon
 def test_every_token_has_the_logprob_of_its_own_step() -> None:
     """Where they are asked for; a neighbour that asked for none gets none."""
     steps, model = stepper(), CountingModel()
-    asks, asks_not = job(request("a", prompt=(1, 2), logprobs=True), model), job(request("b", prompt=(9,)), model)
+    asks, asks_not = (
+        job(request("a", prompt=(1, 2), logprobs=True), model),
+        job(request("b", prompt=(9,)), model),
+    )
     for each in (asks, asks_not):
         steps.add(each)
     updates = run_to_end(steps)

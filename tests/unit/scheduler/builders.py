@@ -163,9 +163,7 @@ def engine(
 ) -> EngineInstance:
     """A heard engine, added to the fleet."""
     instance = fleet.arrive(engine_record(name, address=f"{name}:1"))
-    instance.begin(
-        snapshot(instance, blocks, tickets=tickets, residents=residents, max_tickets=max_tickets)
-    )
+    instance.begin(snapshot(instance, blocks, tickets=tickets, residents=residents, max_tickets=max_tickets))
     return instance
 
 
@@ -193,12 +191,13 @@ def admission(
     max_prompt_tokens: int = 262_144,
     unstarted_tokens: int = 4096,
     ttl_ns: int = TTL_NS,
+    queue_wait_ns: int = 0,
 ) -> Admission:
     """An admission without engines, of a scheduler that leads."""
     made = Admission(
         Fleet(BOUNDS),
         AdmissionQueue(max_requests=max_requests, max_prompt_tokens=max_prompt_tokens),
-        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns),
+        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns, queue_wait_ns=queue_wait_ns),
     )
     made.lead(1)
     return made
