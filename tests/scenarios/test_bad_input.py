@@ -76,7 +76,7 @@ async def test_s_g1_what_cannot_work_is_refused_before_an_engine_sees_it(
 ) -> None:
     """INVALID_ARGUMENT for each, and a stream that runs meanwhile is the one that it is alone.
 
-    Fault injection: turns red when SamplingAsked checks nothing: what passes then reaches Engine.run.
+    Fault injection: turns red when Request takes any stop strings.
     """
     system: Cluster = await start("in_process")
     await system.publish("stories", stories["stories-v1"])
