@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -48,6 +48,7 @@ class KvDesk:
         loans: Everyone's, in order of age.
         preemptions: Orders that were carried out, by way.
         swap: As above.
+        waiting_bytes: What the first of those who wait for memory needs; to be asked by any thread.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class KvDesk:
         grown: Callable[[Loan], None],
     ) -> None:
         self.swap = swap
+        self.waiting_bytes = 0
         self.preemptions: collections.Counter[Way] = collections.Counter()
         self._pool = pool
         self._order = order
@@ -74,7 +76,7 @@ class KvDesk:
         self._loans: dict[Job, Loan] = {}
         self._growing: dict[Job, Loan] = {}  # who may need more than it has
         self._short: dict[Job, Loan] = {}  # who needs it now
-        self._parked: dict[Job, Loan] = {}  # who waits for memory to begin or to come back
+        self._parked: dict[Job, Loan] = {}  # who waits for memory to begin or to come back, in turn
         self._tried: tuple[Job, int] | None = None  # who was not lent anything last, and the room then
         self.loans: Mapping[Job, Loan] = MappingProxyType(self._loans)
 
@@ -82,11 +84,6 @@ class KvDesk:
     def parked(self) -> int:
         """How many wait for memory."""
         return len(self._parked)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What the first of those who wait for memory needs."""
-        return next((loan.need_bytes for loan in self._line()), 0)
 
     @property
     def use(self) -> KvUse:
@@ -114,7 +111,7 @@ class KvDesk:
         self._ages += 1
         self._loans[job] = loan
         if not loan.has_memory:
-            self._parked[job] = loan
+            self._park(loan)
         return loan
 
     def follow(self, loan: Loan) -> None:
@@ -137,7 +134,7 @@ class KvDesk:
         self._take_swap(loan, len(saved.blocks) if saved else 0)
         self.preemptions[way] += 1
         self._forget_growth(loan)
-        self._parked[loan.job] = loan
+        self._park(loan)
         log.info("request_preempted", way=way.value, **_told(loan))
 
     def leave(self, loan: Loan) -> None:
@@ -153,11 +150,12 @@ class KvDesk:
         """Gives everyone what there is for them by now; what memory allows from here on."""
         for loan in sorted(self._short.values(), key=lambda each: each.age):
             self._help(loan)
-        for loan in self._line():
+        for loan in tuple(self._parked.values()):
             if not self._may_try(loan) or not self._lend(loan):
                 self._tried = loan.job, self._room_bytes
                 break  # nobody overtakes
             del self._parked[loan.job]
+        self.waiting_bytes = next((loan.need_bytes for loan in self._parked.values()), 0)
         return self._watermark.observe(self._pressure())
 
     def check(self) -> None:
@@ -180,9 +178,11 @@ class KvDesk:
         promised_bytes = sum(each.ticket_bytes for each in self._loans.values())
         return 0 < loan.ticket_bytes <= self._pool.promisable_bytes - promised_bytes
 
-    def _line(self) -> Iterator[Loan]:
-        """Those who wait for memory, in the order of their turns."""
-        yield from sorted(self._parked.values(), key=lambda each: (each.job.is_background, each.age))
+    def _park(self, loan: Loan) -> None:
+        """It waits for memory: by age, and what nobody waits for behind all others."""
+        loans = sorted([*self._parked.values(), loan], key=lambda each: (each.job.is_background, each.age))
+        self._parked = {each.job: each for each in loans}
+        self.waiting_bytes = loans[0].need_bytes
 
     def _may_try(self, loan: Loan) -> bool:
         """To look for pages takes time: not again before anything has become free."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence as Ordered
 from typing import Final, NamedTuple
@@ -142,8 +143,9 @@ def _nucleus(weights: Floats, top_p: float) -> Ids:
     whole = float(_sums(weights)[-1])
     # All weights below this one together are less than what top_p leaves out.
     least = (1 - top_p) * whole / len(weights)
-    for count in (*_LOOKS, len(weights)):
-        ids = np.flatnonzero(weights >= max(least, _bound(weights, min(count, len(weights)))))
+    looks = (_bound(weights, count) for count in _LOOKS if count < len(weights))
+    for bound in itertools.chain(looks, (0.0,)):
+        ids = np.flatnonzero(weights >= max(least, bound))
         falling = _falling(weights[ids])
         mass = falling.cumsum(dtype=np.float64)
         if mass[-1] >= top_p * whole:
@@ -169,4 +171,5 @@ def _first(weights: Floats, ids: Ids, greatest: Floats) -> Ids:
     surplus = np.count_nonzero(kept) - len(greatest)
     if surplus:
         kept[np.flatnonzero(among == least)[-surplus:]] = False
-    return ids[kept]
+    chosen: Ids = ids[kept]
+    return chosen

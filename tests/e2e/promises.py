@@ -222,6 +222,22 @@ PROMISES = {
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],
+    "6.6 reported faults of input and overload": ["s_g1_", "s_b5_"],
+    "6 logprobs beside their tokens, the same bits in any company": [
+        "test_logprobs_are_told_on_request",
+        "test_a_logprob_is_of_the_models_own",
+        "test_completion_logprobs",
+        "test_a_row_is_chosen_from_as_if_it_were_alone",
+    ],
+    "6 bounds of an engine are known before it is asked": [
+        "test_requests_over_what_an_engine_takes_at_once_wait",
+        "test_the_longest_context_is_known",
+    ],
+    "6 threads and memory by the limits of control groups": [
+        "test_the_least_of_quotas_and_cpusets",
+        "test_every_limit_above_this_process",
+        "test_what_is_not_set_is_bounded",
+    ],
 }
 
 
@@ -252,5 +268,5 @@ def _figures(cases: list[ET.Element]) -> list[str]:
         line
         for text in texts
         for line in text.splitlines()
-        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
+        if re.match(r"(overload|peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
     ]

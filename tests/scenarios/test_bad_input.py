@@ -76,7 +76,7 @@ async def test_s_g1_what_cannot_work_is_refused_before_an_engine_sees_it(
 ) -> None:
     """INVALID_ARGUMENT for each, and a stream that runs meanwhile is the one that it is alone.
 
-    Fault injection: turns red when SamplingAsked checks nothing: what passes then reaches Engine.run.
+    Fault injection: turns red when Request takes any stop strings.
     """
     system: Cluster = await start("in_process")
     await system.publish("stories", stories["stories-v1"])
@@ -108,22 +108,22 @@ async def test_s_g1_what_fails_for_one_request_in_a_step_ends_that_one_alone(
     """
     system: Cluster = await start("in_process")
     await system.publish("stories", stories["stories-v1"])
-    forward, poison = ModelOnArena.forward, 77
+    forward, poison = ModelOnArena.forward, [0]
 
     def spoiling(model: ModelOnArena, step: Ragged) -> Any:
         logits = forward(model, step)
-        logits[step.token_ids[step.sample_rows] == poison] = np.nan
+        logits[step.token_ids[step.sample_rows] == poison[0]] = np.nan
         return logits
 
     options: dict[str, Any] = {"max_tokens": 30, "temperature": 0, "ignore_eos": True, "timeout_s": 120}
     async with system.client() as client:
         alone = await client.generate("Once upon a time", **options).complete()
-        assert poison not in alone.token_ids
+        poison[0] = next(token for token in range(100, VOCABULARY) if token not in alone.token_ids)
         monkeypatch.setattr(ModelOnArena, "forward", spoiling)
         sound = [
             asyncio.ensure_future(client.generate("Once upon a time", **options).complete()) for _ in range(3)
         ]
         with pytest.raises(InternalError) as failure:
-            await client.generate([5, 6, poison], **options).complete()
+            await client.generate([5, 6, *poison], **options).complete()
         assert [alone.token_ids] * 3 == [each.token_ids for each in await asyncio.gather(*sound)]
     assert "NOT_FINITE" == failure.value.reason

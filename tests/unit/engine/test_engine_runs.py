@@ -24,7 +24,7 @@ from services.engine.arena import Arena
 from services.engine.engine import Engine
 from services.engine.occupancy import Delta, Snapshot
 from services.engine.stepper import FinishReason
-from services.engine.token_stream import TokenStream
+from services.engine.token_stream import Piece, TokenStream
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, generation, request
 
 
@@ -141,7 +141,7 @@ async def test_a_reader_that_is_behind_gets_all_it_missed_in_one_piece() -> None
         async with running.run(generation(CountingModel()), request(prompt=(0,), max_tokens=50)) as stream:
             await wait_idle(running)  # the reader does something else meanwhile
             (piece,) = [piece async for piece in stream]
-        assert (tuple(range(1, 51)), FinishReason.LENGTH) == piece
+        assert Piece(tuple(range(1, 51)), FinishReason.LENGTH) == piece
 
 
 async def test_s_d7_an_engine_failure_after_partial_output_is_raised_once_after_the_partial_output() -> None:

@@ -66,7 +66,7 @@ def test_only_what_top_k_and_top_p_keep_is_chosen(
 def test_a_choice_depends_on_seed_and_position_alone() -> None:
     """Same state, same token; another seed or position, in the long run, another one."""
     logits = np.zeros(50_000, np.float32)
-    first = choose(logits, sampling(seed=7), 100)
+    first = chosen(logits, sampling(seed=7), 100)
     assert first == chosen(logits.copy(), sampling(seed=7), 100)
     assert first != chosen(logits, sampling(seed=8), 100)
     assert first != chosen(logits, sampling(seed=7), 101)
@@ -154,7 +154,12 @@ def test_no_logprob_is_computed_that_nobody_asked_for(monkeypatch: pytest.Monkey
     Fault injection: turns red when `_choose` always computes it.
     """
     asked: list[int] = []
-    monkeypatch.setattr("services.engine.sampling._logprob", lambda _row, token: asked.append(token) or -1.0)
+
+    def noted(_row: Floats, token: int) -> float:
+        asked.append(token)
+        return -1.0
+
+    monkeypatch.setattr("services.engine.sampling._logprob", noted)
     logits = np.eye(2, dtype=np.float32)
     draws = [Draw(sampling(temperature=0), 1), Draw(sampling(temperature=0, logprobs=True), 1)]
     assert [Choice(0), Choice(1, -1.0)] == choose(logits, draws)

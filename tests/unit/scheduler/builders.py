@@ -191,12 +191,13 @@ def admission(
     max_prompt_tokens: int = 262_144,
     unstarted_tokens: int = 4096,
     ttl_ns: int = TTL_NS,
+    queue_wait_ns: int = 0,
 ) -> Admission:
     """An admission without engines, of a scheduler that leads."""
     made = Admission(
         Fleet(BOUNDS),
         AdmissionQueue(max_requests=max_requests, max_prompt_tokens=max_prompt_tokens),
-        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns),
+        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns, queue_wait_ns=queue_wait_ns),
     )
     made.lead(1)
     return made

@@ -85,3 +85,18 @@ def test_s_b5_long_prompts_fill_the_queue_by_their_tokens() -> None:
     result = run_open_loop(admitting, place, prompt_tokens=100)
     assert 4 == result.longest_queue
     assert {"400"} == {each.metadata["queued_prompt_tokens"] for each in result.refusals}
+
+
+def test_s_b5_who_would_wait_for_too_long_is_told_at_once() -> None:
+    """The queue has places for a thousand: how fast it goes says how many of them are of use.
+
+    Fault injection: turns red when `admit` leaves out `_check_wait`.
+    """
+    wait_ns = 5 * SERVICE_NS
+    admitting = admission(queue_wait_ns=wait_ns)
+    place = engine(admitting.fleet, blocks=8 * PLACES * 2, max_tickets=PLACES)
+    result = run_open_loop(admitting, place, prompt_tokens=10)
+    assert max(result.waited_ns) <= 1.2 * wait_ns
+    assert len(result.waited_ns) >= (ARRIVALS * GAP_NS // SERVICE_NS - 1) * PLACES
+    assert {"QUEUE_TOO_LONG"} == {each.reason for each in result.refusals}
+    assert all(each.retry_after_s for each in result.refusals)

@@ -61,9 +61,8 @@ async def test_tokens_behind_a_stop_string_take_their_logprobs_along(flow: Flow)
 
 async def test_a_reader_that_is_behind_gets_all_of_them(flow: Flow) -> None:
     """What is joined into one chunk keeps its order."""
-    flow.engines.scripts.append(
-        [await told(flow, letter) for letter in "ABCDE"] + [await told(flow, "F", LENGTH)]
-    )
+    messages = [await told(flow, letter) for letter in "ABCDE"]
+    flow.engines.scripts.append([*messages, await told(flow, "F", LENGTH)])
     chunks = await flow.collect(sampling=ASKED)
     assert are_beside_their_tokens(chunks)
     assert 6 == sum(len(chunk.logprobs) for chunk in chunks)
