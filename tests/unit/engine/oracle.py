@@ -31,21 +31,20 @@ class Case:
     Attributes:
         request: It.
         model: Computes it.
-        faults: What was to fail of the model when it came.
-        was_alone: Nothing else was under way when it came.
         may_fit: Its worst case is no more than the engine promises.
+        was_alone: Nothing else was under way when it came.
         has_left: Its reader did.
         was_drained: Its generation was, for good.
         was_stopped: Its engine was.
         stream: What it got; None if it was refused.
         failure: What its reader got in place of an end.
+        faults: What had failed of the model when it came.
     """
 
     request: TokenRequest
     model: PagedModel
-    faults: int
+    may_fit: bool
     was_alone: bool = False
-    may_fit: bool = True
     has_left: bool = False
     was_drained: bool = False
     was_stopped: bool = False
@@ -54,6 +53,9 @@ class Case:
     tokens: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[float] = dataclasses.field(default_factory=list)
     ends: list[FinishReason] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.faults = self.model.faults
 
     def hear(self, piece: Piece) -> None:
         self.tokens += piece.token_ids

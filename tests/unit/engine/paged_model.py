@@ -29,16 +29,15 @@ class PagedModel(CountingModel):
         arena: Where they lie.
 
     Attributes:
-        failures: How many of its next steps fail.
-        spoiled: In how many of its next steps the first row is no number.
-        faults: How many of both there were.
+        faults: Steps that have failed, as a whole or in a row.
     """
 
     def __init__(self, weight: int, words: int, arena: Arena) -> None:
         super().__init__()
         self.origin = Origin(f"{weight:064x}", "", "int64")
         self.block_bytes = BLOCK_TOKENS * 8 * words
-        self.failures = self.spoiled = self.faults = 0
+        self.faults = 0
+        self._failing = self._spoiled = 0  # of the next steps
         self.weight = weight
         self.words = words
         whole = arena._bytes.numel() // self.block_bytes
@@ -46,16 +45,25 @@ class PagedModel(CountingModel):
         self._stored = self._blocks.view(np.int64).reshape(whole * BLOCK_TOKENS, words)
 
     def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
-        if self.failures:
-            self.failures -= 1
+        if self._failing:
+            self._failing -= 1
+            self.faults += 1
             raise RuntimeError("injected")
         chosen = list(self._chosen(step))
         logits = np.zeros((len(chosen), VOCABULARY), np.float32)
         logits[np.arange(len(chosen)), chosen] = _LOUD
-        if self.spoiled and chosen:
-            self.spoiled -= 1
+        if self._spoiled and chosen:
+            self._spoiled -= 1
+            self.faults += 1
             logits[0, 0] = np.nan
         return logits
+
+    def fail(self, *, is_whole: bool) -> None:
+        """Its next step fails, or the first row of one is no number."""
+        if is_whole:
+            self._failing += 1
+        else:
+            self._spoiled += 1
 
     def read_blocks(self, blocks: Int32s) -> _Bytes:
         return self._blocks[blocks]
@@ -82,7 +90,9 @@ class PagedModel(CountingModel):
                 known = np.arange(step.positions[end - 1] + 1)
                 yield int(self._stored[_places(table, known)].sum()) % VOCABULARY
 
-    def _values(self, tokens: npt.NDArray[np.signedinteger], positions: npt.NDArray[np.signedinteger]) -> _Int64s:
+    def _values(
+        self, tokens: npt.NDArray[np.signedinteger], positions: npt.NDArray[np.signedinteger]
+    ) -> _Int64s:
         """[tokens, words]."""
         values = self.weight * (tokens.astype(np.int64) + 1) * (2 * positions.astype(np.int64) + 1)
         return values[:, None] * (2 * np.arange(self.words) + 1)

@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import collections
+import contextlib
 import itertools
 import math
-import time
+from collections.abc import AsyncIterator
 from collections.abc import Sequence as Ordered
 from typing import Final
-from unittest import mock
 
 from structlog.testing import capture_logs
 
 from services.common.errors import HalogenError, PreconditionFailed
 from services.common.ids import RequestId, TicketId
-from services.common.kv import BLOCK_TOKENS
+from services.common.kv import BLOCK_TOKENS, expected_blocks
 from services.common.registry.records import GenerationState as State
-from services.engine import engine as engine_module
-from services.engine.arena import Arena
-from services.engine.costs import Costs
-from services.engine.engine import Engine
 from services.engine.generation import Generation
-from services.engine.preemption import Way
 from services.engine.sequence import Sampling, TokenRequest
-from services.engine.stepper import Update
-from services.engine.timeline import StepTimes
 from tests.unit.engine.fakes import VOCABULARY, generation
-from tests.unit.engine.hand_loop import HandLoop
-from tests.unit.engine.oracle import Case, Oracle
+from tests.unit.engine.oracle import Case
 from tests.unit.engine.paged_model import PagedModel
-from tests.unit.engine.random_moves import (
-    SLOTS,
-    Ask,
-    Fail,
-    Leave,
-    Move,
-    Pass,
-    Replace,
-    Restart,
-    Setting,
-)
+from tests.unit.engine.random_moves import SLOTS, Ask, Fail, Leave, Move, Pass, Replace, Restart, Setting
+from tests.unit.engine.seen import Seen
+from tests.unit.engine.watched_engine import STUCK_S, WatchedEngine
 
-_SMALLEST_BLOCK: Final = BLOCK_TOKENS * 8
-_LARGEST_BLOCK: Final = SLOTS * BLOCK_TOKENS * 8
-_DEAR, _CHEAP = 1e-6, 1e18  # bytes a second
-_TURNS_TO_REST: Final = 20_000
-_REST_S: Final = 60.0
+_STEPS_TO_REST: Final = 20_000
+_COMMON: Final = 50  # tokens that prompts have in common which are alike
 _UNHEARD_OF: Final = {
     "books_wrong",
     "close_failed",
@@ -57,72 +37,45 @@ _UNHEARD_OF: Final = {
 }
 
 
-class Seen:
-    """What has happened in all, over many engines.
-
-    Attributes:
-        oracle: Judges requests.
-        preempted: Requests that were set back, by way.
-        steps: Steps that were computed.
-        full_steps: After how many of them no block was left for any model, or somebody waited for memory.
-        found_tokens: Of prompts, that were not computed.
-        starts: Engines.
-        replaced: Generations.
-    """
-
-    def __init__(self) -> None:
-        self.oracle = Oracle()
-        self.preempted: collections.Counter[Way] = collections.Counter()
-        self.steps = self.full_steps = self.found_tokens = self.starts = self.replaced = 0
-
-
-class _WatchedEngine(Engine):
-    """Looks at its books after every step, aloud."""
-
-    broken: Exception | None = None
-    full_steps = 0
-
-    def _deliver(self, updates: list[Update], step: StepTimes) -> None:
-        super()._deliver(updates, step)
-        pool = self.arena.pool
-        self.full_steps += pool.room(_SMALLEST_BLOCK) == 0 or self.desk.parked > 0
-        try:
-            self.check()
-        except Exception as broken:  # noqa: BLE001  # the event loop would swallow it
-            self.broken = self.broken or broken
-        self.delivered.set()
-
-    async def __aenter__(self) -> _WatchedEngine:
-        self.delivered = asyncio.Event()
-        await super().__aenter__()
-        return self
-
-
 class PressedEngine:
-    """One after the other, rather, and what is asked of them.
+    """One from its start to its end, and what is asked of it.
 
     Args:
-        setting: What they are like.
+        engine: It.
         seen: Is told what has happened.
+        numbers: For requests, and for the weights of models.
     """
 
-    def __init__(self, setting: Setting, seen: Seen) -> None:
-        self._setting = setting
+    def __init__(self, engine: WatchedEngine, seen: Seen, numbers: Ordered[itertools.count[int]]) -> None:
+        self._engine = engine
         self._seen = seen
-        self._numbers = itertools.count()
-        self._weights = itertools.count(1, 2)
+        self._requests, self._weights = numbers
+        self._cases: list[Case] = []
+        self._tasks: dict[asyncio.Task[None], Case] = {}
+        self._draining: list[Generation] = []
+        self._models = [self._new_model(slot) for slot in range(SLOTS)]
+        self._serving = [generation(model) for model in self._models]
 
-    async def play(self, moves: Ordered[Move]) -> None:
-        """Makes all moves; then everything comes to rest, and every request has ended as it may."""
-        await self._start()
-        for move in moves:
-            await self._make(move)
-            await self._breathe()
-            self._look()
-        await self._rest()
-        await self._stop()
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Whatever is under way at the end of the scope ends with it, and nothing is left."""
+        try:
+            async with self._engine:
+                yield
+                for case in self._cases:
+                    case.was_stopped = True
+            async with asyncio.timeout(STUCK_S):
+                await asyncio.gather(*self._tasks)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._engine.look()
+        self._check_rest()
+        self._seen.note(self._engine)
 
-    async def _make(self, move: Move) -> None:
+    async def make(self, move: Move) -> None:
+        """Makes a move, and lets readers have what comes of it."""
         match move:
             case Ask():
                 self._ask(move)
@@ -131,54 +84,19 @@ class PressedEngine:
             case Pass(steps):
                 await self._pass(steps)
             case Fail(slot, is_whole):
-                self._fail(self._models[slot], is_whole=is_whole)
+                self._models[slot].fail(is_whole=is_whole)
             case Replace(slot, is_patient):
                 self._replace(slot, is_patient=is_patient)
             case Restart():
-                await self._stop()
-                await self._start()
-        await self._retire()
+                raise ValueError("that is another engine")
+        await self._settle()
 
-    async def _start(self) -> None:
-        setting = self._setting
-        arena = Arena(setting.blocks * _LARGEST_BLOCK)
-        loop = engine_module.StepLoop if setting.has_thread else HandLoop
-        with mock.patch.object(engine_module, "StepLoop", loop):
-            self._engine = _WatchedEngine(
-                arena,
-                chunk_tokens=setting.chunk_tokens,
-                max_batch=setting.max_batch,
-                check_every_step=True,
-                swap_bytes=setting.swap_blocks * _LARGEST_BLOCK,
-            )
-        self._engine._costs = Costs(_CHEAP if setting.is_copying_cheap else _DEAR)
-        self._cases: list[Case] = []
-        self._tasks: dict[asyncio.Task[None], Case] = {}
-        self._draining: list[Generation] = []
-        self._models: list[PagedModel] = []
-        self._serving: list[Generation] = []
-        for slot in range(SLOTS):
-            self._models.append(self._new_model(slot))
-            self._serving.append(generation(self._models[slot]))
-        await self._engine.__aenter__()
-        self._seen.starts += 1
-
-    async def _stop(self) -> None:
-        """Whatever is under way ends, and nothing is left."""
-        for case in self._cases:
-            case.was_stopped = True
-        await self._engine.__aexit__(None, None, None)
-        async with asyncio.timeout(_REST_S):
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        while self._engine.is_busy:  # the last delivery is on its way
-            await asyncio.sleep(0)
-        self._look()
-        self._check_rest()
-        for task, case in self._tasks.items():
-            assert task.cancelled() or task.exception() is None, case
-        for case in self._cases:
-            self._seen.oracle.judge(case)
-        self._count()
+    async def rest(self) -> None:
+        """Everybody comes to an end without more to happen."""
+        await self._pass(_STEPS_TO_REST)
+        assert not self._engine.is_busy, "work that takes no end"
+        await self._settle()
+        assert [] == self._draining
 
     def _check_rest(self) -> None:
         engine = self._engine
@@ -186,53 +104,42 @@ class PressedEngine:
         assert 0 == engine.arena.pool.used_bytes == engine.desk.swap.used_bytes
         assert (set(), ()) == (engine._running, engine.occupancy.tickets)
         assert {0} == {each.users for each in (*self._serving, *self._draining)}
-        stepper = engine._loop._stepper
-        assert ({}, {}) == (stepper._jobs, stepper._lines)
-        assert engine.accepted == sum(engine.ended.values()), "every request ends once"
-        assert engine.accepted == sum(case.stream is not None for case in self._cases)
-
-    def _count(self) -> None:
-        seen, engine = self._seen, self._engine
-        seen.preempted += engine.desk.preemptions
-        seen.steps += engine.steps
-        seen.full_steps += engine.full_steps
-        seen.found_tokens += engine.prefixes.found_tokens
+        assert ({}, {}) == (engine._loop._stepper._jobs, engine._loop._stepper._lines)
+        assert engine.accepted == engine.ended.total() == sum(case.stream is not None for case in self._cases)
+        for case in self._cases:
+            self._seen.oracle.judge(case)
 
     def _ask(self, move: Ask) -> None:
         case = self._case(move)
+        ticket = None if move.is_background else TicketId(case.request.id)
         promised = None
         if move.promise is not None:
-            blocks = -(-(len(case.request.prompt) + min(move.promise, move.new) - 1) // BLOCK_TOKENS)
+            blocks = expected_blocks(move.prompt, move.new, BLOCK_TOKENS, move.promise)
             promised = blocks * case.model.block_bytes
-        ticket = None if move.is_background else TicketId(case.request.id)
         self._cases.append(case)
-        task = asyncio.create_task(self._read(case, self._serving[move.slot], ticket, promised))
-        self._tasks[task] = case
+        reading = self._read(case, self._serving[move.slot], ticket, promised)
+        self._tasks[asyncio.create_task(reading)] = case
 
     def _case(self, move: Ask) -> Case:
-        number, model = next(self._numbers), self._models[move.slot]
-        own = [(number * 7 + at * at) % VOCABULARY for at in range(move.prompt)]
-        common = [(at * 5 + 3) % VOCABULARY for at in range(move.prompt)]
-        sampling = Sampling(
-            max_tokens=move.new,
-            temperature=0.8 if move.samples else 0.0,
-            seed=number,
-            stop_token_ids=frozenset(range(0, VOCABULARY, 9)) if move.stops else frozenset(),
-            logprobs=move.samples,
-        )
-        asked = TokenRequest(
-            id=RequestId(f"r{number}"),
-            prompt=tuple([*common[:50], *own][: move.prompt] if move.is_alike else own),
-            sampling=sampling,
-            deadline=self._deadline(move.patience),
-            cache_salt=b"" if move.is_alike else None,
-        )
+        asked, model = self._request(move, next(self._requests)), self._models[move.slot]
         worst_bytes = asked.worst_case_blocks * model.block_bytes
-        return Case(
-            asked,
-            model,
-            faults=model.faults - model.failures - model.spoiled,
-            may_fit=worst_bytes <= self._engine.arena.pool.promisable_bytes,
+        return Case(asked, model, may_fit=worst_bytes <= self._engine.arena.pool.promisable_bytes)
+
+    def _request(self, move: Ask, number: int) -> TokenRequest:
+        own = [(number * 7 + at * at) % VOCABULARY for at in range(move.prompt)]
+        common = [(at * 5 + 3) % VOCABULARY for at in range(min(move.prompt, _COMMON))]
+        return TokenRequest(
+            id=RequestId(f"r{number}"),
+            prompt=(*common, *own[len(common) :]) if move.is_alike else tuple(own),
+            sampling=Sampling(
+                max_tokens=move.new,
+                temperature=0.8 if move.samples else 0.0,
+                seed=number,
+                stop_token_ids=frozenset(range(0, VOCABULARY, 9) if move.stops else ()),
+                logprobs=move.samples,
+            ),
+            deadline=math.inf if move.patience is None else self._engine.deadline(move.patience),
+            cache_salt=b"" if move.is_alike else None,
         )
 
     async def _read(
@@ -246,6 +153,9 @@ class PressedEngine:
                     case.hear(piece)
         except HalogenError as failure:
             case.failure = failure
+        except asyncio.CancelledError:
+            if not case.has_left:
+                raise
 
     def _leave(self, which: int) -> None:
         reading = [task for task in self._tasks if not task.done()]
@@ -253,13 +163,6 @@ class PressedEngine:
             task = reading[which % len(reading)]
             self._tasks[task].has_left = True
             task.cancel()
-
-    def _fail(self, model: PagedModel, *, is_whole: bool) -> None:
-        model.faults += 1
-        if is_whole:
-            model.failures += 1
-        else:
-            model.spoiled += 1
 
     def _replace(self, slot: int, *, is_patient: bool) -> None:
         old, model = self._serving[slot], self._models[slot]
@@ -273,8 +176,18 @@ class PressedEngine:
                 case.was_drained |= case.model is model
             self._engine.end_all(model, PreconditionFailed("its weights go", reason="REVISION_RETIRED"))
 
-    async def _retire(self) -> None:
-        """Who drains and has nobody left lets go of its pages, as the manager has it."""
+    async def _pass(self, steps: int) -> None:
+        for _ in range(steps):
+            if not self._engine.is_busy:
+                return
+            await self._engine.one_step()
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Readers get what has come, and a generation that drains and has nobody left is let go."""
+        for _ in range(4):
+            await asyncio.sleep(0)
+        self._engine.look()
         for old in [each for each in self._draining if not each.users]:
             self._draining.remove(old)
             old.advance(State.RETIRED)
@@ -282,59 +195,28 @@ class PressedEngine:
             await self._engine.forget(old.model)
             old.let_go()
 
-    async def _pass(self, steps: int) -> None:
-        for _ in range(steps):
-            if not self._engine.is_busy:
-                return
-            await self._one_step()
-
-    async def _one_step(self) -> None:
-        """Until something was told, by the hand of the test or the engine's own thread."""
-        engine = self._engine
-        if isinstance(engine._loop, HandLoop):
-            assert engine._loop.turn(), "there is work, and nobody can go on"
-            await self._breathe()
-        else:
-            engine.delivered.clear()
-            async with asyncio.timeout(_REST_S):
-                while engine.is_busy and not engine.delivered.is_set():
-                    await engine.delivered.wait()
-        self._look()
-
-    async def _rest(self) -> None:
-        """Everybody comes to an end without more to happen."""
-        for _ in range(_TURNS_TO_REST):
-            if not self._engine.is_busy:
-                break
-            await self._one_step()
-        assert not self._engine.is_busy, "work that takes no end"
-        await self._retire()
-        assert [] == self._draining
-
-    async def _breathe(self) -> None:
-        """Readers get what has come."""
-        for _ in range(4):
-            await asyncio.sleep(0)
-
-    def _look(self) -> None:
-        if self._engine.broken is not None:
-            raise self._engine.broken
-
     def _new_model(self, slot: int) -> PagedModel:
         return PagedModel(next(self._weights), slot + 1, self._engine.arena)
-
-    def _deadline(self, patience: int | None) -> float:
-        if patience is None:
-            return math.inf
-        loop = self._engine._loop
-        if isinstance(loop, HandLoop):
-            return loop.now + patience
-        return time.monotonic() + patience / 1000
 
 
 def play(setting: Setting, moves: Ordered[Move], seen: Seen) -> None:
     """Makes all moves on an event loop of their own; raises at the first thing that may not be."""
     with capture_logs() as log:
-        asyncio.run(PressedEngine(setting, seen).play(moves))
-    unheard_of = [entry for entry in log if entry["event"] in _UNHEARD_OF]
-    assert [] == unheard_of
+        asyncio.run(_play(setting, moves, seen))
+    assert [] == [entry for entry in log if entry["event"] in _UNHEARD_OF]
+
+
+async def _play(setting: Setting, moves: Ordered[Move], seen: Seen) -> None:
+    """One engine after the other; the last one comes to rest before it stops."""
+    numbers = (itertools.count(), itertools.count(1, 2))
+    left = list(moves)
+    while True:
+        pressed = PressedEngine(WatchedEngine.of(setting), seen, numbers)
+        async with pressed.running():
+            while left and not isinstance(left[0], Restart):
+                await pressed.make(left.pop(0))
+            if not left:
+                await pressed.rest()
+        if not left:
+            return
+        left.pop(0)

@@ -9,16 +9,15 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from bench.swap_memory import Memory, Slope, slope
-from services.engine.preemption import Way
-from tests.unit.engine.pressed_engine import Seen, play
+from tests.unit.engine.pressed_engine import play
 from tests.unit.engine.random_moves import Move, Setting, moves, settings_of_engines
+from tests.unit.engine.seen import Seen
 
 EXAMPLES: Final = 20  # of a round; what comes after it is looked at
 SETTLING: Final = 1 / 3  # of the run: until then heaps and hypothesis's tables grow into their size
@@ -65,35 +64,28 @@ class Growth:
         """In KiB for every round."""
         return slope(self.settled)
 
+    def __str__(self) -> str:
+        rise = self.slope
+        return (
+            f"{self.settled[-1] / _KIB:.0f} MiB, {rise.value:+.2f} KiB a round (at least {rise.at_least:+.2f}) "
+            f"over {len(self.settled)} rounds"
+        )
 
-def run_for(seconds: float, first_seed: int, clock: Callable[[], float] = time.monotonic) -> tuple[Seen, Growth]:
+
+def run_for(seconds: float, first_seed: int) -> tuple[Seen, Growth]:
     """Round after round, until the time is up."""
-    seen, growth, ends_at = Seen(), Growth(), clock() + seconds
+    seen, growth, ends_at = Seen(), Growth(), time.monotonic() + seconds
     number = first_seed
-    while clock() < ends_at:
+    while time.monotonic() < ends_at:
         run_round(number, seen)
         growth.look()
         number += 1
     return seen, growth
 
 
-def told(seen: Seen, growth: Growth, seconds: float) -> str:
-    """One line with figures."""
-    ends = seen.oracle.ends
-    how = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
-    full = seen.full_steps / max(1, seen.steps)
-    rise = growth.slope
-    return (
-        f"random run: {seconds:.0f} s, {ends.total()} requests ({how}), {seen.preempted[Way.SWAP]} swapped and "
-        f"{seen.preempted[Way.RECOMPUTE]} recomputed, {seen.starts} engines, {seen.replaced} generations replaced, "
-        f"{seen.steps} steps, {full:.0%} of them with a full arena, {seen.found_tokens} tokens found; "
-        f"memory {growth.settled[-1] / _KIB:.0f} MiB, {rise.value:+.1f} KiB a round, at least {rise.at_least:+.1f}"
-    )
-
-
 def main(seconds: float, first_seed: int) -> int:
     seen, growth = run_for(seconds, first_seed)
-    print(told(seen, growth, seconds))
+    print(f"random run: {seconds:.0f} s, seeds from {first_seed}: {seen}; memory {growth}")
     if growth.slope.at_least > 0:
         print(f"memory grows: {growth.settled} KiB", file=sys.stderr)
         return 1
