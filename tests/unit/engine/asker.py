@@ -77,7 +77,6 @@ class Asker:
         self.witness.under_way = lambda: tuple(engine._loop._stepper._jobs)
         self.witness.before = self.nuisance.meet
         self._generation = generation(model)
-        self._block_bytes = model.block_bytes
         self._names = (f"r{number}" for number in itertools.count())
 
     async def ask(self, asked: Ordered[Asked], way: Way) -> list[list[Told]]:
@@ -100,21 +99,7 @@ class Asker:
         for each in asked:
             await self._ask(each, Way(), cache_salt=_SALT)
 
-    async def all_at_once(self, asked: Ordered[Asked]) -> list[Told]:
-        """With tickets that promise no more than the prompts and one token."""
-        return await asyncio.gather(*(self._ask(each, Way(), self.promise(each)) for each in asked))
-
-    def promise(self, asked: Asked) -> int:
-        """A ticket's bytes for a prompt and one token."""
-        return (len(asked.prompt) // BLOCK_TOKENS + 1) * self._block_bytes
-
-    async def _ask(
-        self,
-        asked: Asked,
-        way: Way,
-        promised_bytes: int | None = None,
-        cache_salt: bytes | None = None,
-    ) -> Told:
+    async def _ask(self, asked: Asked, way: Way, cache_salt: bytes | None = None) -> Told:
         name = next(self._names)
         ids, logprobs = list[int](), list[float]()
         wanted = request(
@@ -128,7 +113,7 @@ class Asker:
             seed=asked.seed,
             logprobs=True,
         )
-        async with self.engine.run(self._generation, wanted, TicketId(name), promised_bytes) as stream:
+        async with self.engine.run(self._generation, wanted, TicketId(name)) as stream:
             if way.finds_pages:
                 assert (len(asked.prompt) - 1) // BLOCK_TOKENS * BLOCK_TOKENS == stream.cached_tokens
             async for piece in stream:

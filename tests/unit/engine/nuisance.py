@@ -10,14 +10,12 @@ from typing import Final
 from services.common.watermark import Level
 from services.engine.engine import Engine
 from services.engine.loan import Loan
-from services.engine.preemption import MOST_PREEMPTIONS, CostModel, Way
+from services.engine.preemption import MOST_PREEMPTIONS, Way
 from services.engine.sequence import Phase
 
 _EVERY: Final = 5  # steps, but for each request other ones
 _COMPUTED: Final = {Phase.PREFILL, Phase.DECODE}
-_COSTS: Final = {Way.SWAP: CostModel(copy_bytes_per_s=1e30, prefill_s_per_token=1.0)} | {
-    Way.RECOMPUTE: CostModel(copy_bytes_per_s=1e-30, prefill_s_per_token=1.0)
-}
+_COPIED_BYTES_PER_S: Final = {Way.SWAP: 1e30, Way.RECOMPUTE: 1e-30}  # so that one way is cheaper
 
 
 class Nuisance:
@@ -47,14 +45,14 @@ class Nuisance:
             self._loop.call_soon_threadsafe(met.set)
             assert met.wait(timeout=60)
 
-    def _disturb(self) -> Level:
+    def _disturb(self, *, is_stuck: bool = False) -> Level:
         self._turns += 1
         if self.way is not None:
-            self._desk._cost = lambda: _COSTS[self.way or Way.SWAP]
+            self._desk._costs._copy_bytes_per_s = _COPIED_BYTES_PER_S[self.way]
             for loan in [each for each in self._desk.loans.values() if self._is_due(each)]:
                 self.times[loan.job.sequence.request.id] += 1
                 self._desk._set_back(loan)
-        return self._settle()
+        return self._settle(is_stuck=is_stuck)
 
     def _is_due(self, loan: Loan) -> bool:
         """Somebody who is in the middle of a prompt or an answer, and may be set back."""

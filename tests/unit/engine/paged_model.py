@@ -98,5 +98,6 @@ class PagedModel(CountingModel):
         return values[:, None] * (2 * np.arange(self.words) + 1)
 
 
-def _places(table: Int32s, positions: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
-    return table[positions // BLOCK_TOKENS].astype(np.int64) * BLOCK_TOKENS + positions % BLOCK_TOKENS
+def _places(table: Int32s, positions: npt.NDArray[np.signedinteger]) -> _Int64s:
+    at = positions.astype(np.int64)
+    return table[at // BLOCK_TOKENS] * np.int64(BLOCK_TOKENS) + at % BLOCK_TOKENS

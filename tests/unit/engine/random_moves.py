@@ -90,30 +90,31 @@ SLOTS: Final = 3
 _slots = st.integers(0, SLOTS - 1)
 _rarely = st.sampled_from((False, False, False, True))
 
-settings_of_engines = st.builds(
+engines = st.builds(
     Setting,
     has_thread=st.booleans(),
-    blocks=st.integers(2, 8),
+    blocks=st.integers(3, 8),
     chunk_tokens=st.integers(3, 64),
     max_batch=st.integers(1, 8),
     swap_blocks=st.sampled_from((0, 4, 100)),
     is_copying_cheap=st.booleans(),
 )
+engines_by_hand = engines.map(lambda setting: dataclasses.replace(setting, has_thread=False))
 _asks = st.builds(
     Ask,
     slot=_slots,
-    prompt=st.integers(1, 60),
-    new=st.integers(1, 60),
+    prompt=st.integers(1, 50),
+    new=st.integers(1, 80),
     is_alike=st.booleans(),
     stops=_rarely,
     samples=st.booleans(),
     is_background=_rarely,
-    patience=st.none() | st.none() | st.integers(0, 40),
-    promise=st.sampled_from((1, 1, 8, None)),
+    patience=st.none() | st.none() | st.none() | st.integers(0, 60),
+    promise=st.sampled_from((1, 1, 1, 8, None)),
 )
 _BUILDS: Final = {
     Ask: _asks,
-    Pass: st.builds(Pass, st.integers(1, 12)),
+    Pass: st.builds(Pass, st.integers(1, 20)),
     Leave: st.builds(Leave, st.integers(0, 7)),
     Fail: st.builds(Fail, _slots, st.booleans()),
     Replace: st.builds(Replace, _slots, st.booleans()),

@@ -13,18 +13,27 @@ from pathlib import Path
 from typing import Final
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from bench.swap_memory import Memory, Slope, slope
 from tests.unit.engine.pressed_engine import play
-from tests.unit.engine.random_moves import Move, Setting, moves, settings_of_engines
+from tests.unit.engine.random_moves import Move, Setting, engines, moves
 from tests.unit.engine.seen import Seen
 
 EXAMPLES: Final = 20  # of a round; what comes after it is looked at
 SETTLING: Final = 1 / 3  # of the run: until then heaps and hypothesis's tables grow into their size
-_KIB: Final = 1024
+LEAST_KEPT_BYTES: Final = 64  # less than anything takes that is kept for every request
+_MIB: Final = 1 << 20
 
 
-def run_round(number: int, seen: Seen, examples: int = EXAMPLES) -> None:
+def run_round(
+    number: int,
+    seen: Seen,
+    *,
+    settings_of: SearchStrategy[Setting] = engines,
+    examples: int = EXAMPLES,
+    phases: tuple[Phase, ...] = (Phase.generate, Phase.shrink),
+) -> None:
     """Engines and moves of one seed; a failure is cut down to the few moves that it takes."""
 
     @seed(number)
@@ -32,10 +41,11 @@ def run_round(number: int, seen: Seen, examples: int = EXAMPLES) -> None:
         deadline=None,
         max_examples=examples,
         database=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=phases,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(settings_of_engines, moves)
+    @given(settings_of, moves)
     def run(setting: Setting, made: list[Move]) -> None:
         play(setting, made, seen)
 
@@ -43,32 +53,33 @@ def run_round(number: int, seen: Seen, examples: int = EXAMPLES) -> None:
 
 
 class Growth:
-    """What this process holds after every round."""
+    """What this process holds, after every round."""
 
     def __init__(self) -> None:
-        self._looks: list[float] = []
+        self._looks: list[int] = []
+        self._requests: list[int] = []  # until then
 
-    def look(self) -> None:
-        """What is nobody's any more does not count."""
+    def look(self, requests: int) -> None:
+        """What is nobody's any more does not count.
+
+        Args:
+            requests: That there were until now.
+        """
         gc.collect()
-        held = Memory.look({"this": os.getpid()}, Path("/nonexistent"))
-        self._looks.append(held.total_bytes / _KIB)
+        self._looks.append(Memory.look({"this": os.getpid()}, Path("/nonexistent")).total_bytes)
+        self._requests.append(requests)
 
     @property
-    def settled(self) -> list[float]:
-        """Once heaps had their size, in KiB."""
-        return self._looks[int(SETTLING * len(self._looks)) :]
-
-    @property
-    def slope(self) -> Slope:
-        """In KiB for every round."""
-        return slope(self.settled)
+    def per_request(self) -> Slope:
+        """In bytes, once heaps had their size."""
+        first = int(SETTLING * len(self._looks))
+        requests = (self._requests[-1] - self._requests[first]) / max(1, len(self._looks) - first - 1)
+        return Slope(*(each / requests for each in slope(self._looks[first:])))
 
     def __str__(self) -> str:
-        rise = self.slope
         return (
-            f"{self.settled[-1] / _KIB:.0f} MiB, {rise.value:+.2f} KiB a round (at least {rise.at_least:+.2f}) "
-            f"over {len(self.settled)} rounds"
+            f"{self._looks[-1] / _MIB:.1f} MiB, {self.per_request.value:+.1f} bytes a request "
+            f"(at least {self.per_request.at_least:+.1f}) over {len(self._looks)} rounds"
         )
 
 
@@ -78,7 +89,7 @@ def run_for(seconds: float, first_seed: int) -> tuple[Seen, Growth]:
     number = first_seed
     while time.monotonic() < ends_at:
         run_round(number, seen)
-        growth.look()
+        growth.look(seen.oracle.ends.total())
         number += 1
     return seen, growth
 
@@ -86,10 +97,7 @@ def run_for(seconds: float, first_seed: int) -> tuple[Seen, Growth]:
 def main(seconds: float, first_seed: int) -> int:
     seen, growth = run_for(seconds, first_seed)
     print(f"random run: {seconds:.0f} s, seeds from {first_seed}: {seen}; memory {growth}")
-    if growth.slope.at_least > 0:
-        print(f"memory grows: {growth.settled} KiB", file=sys.stderr)
-        return 1
-    return 0
+    return 1 if growth.per_request.at_least >= LEAST_KEPT_BYTES else 0
 
 
 if __name__ == "__main__":

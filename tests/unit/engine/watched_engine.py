@@ -8,10 +8,9 @@ from typing import Final, Self
 from unittest import mock
 
 from services.common.kv import BLOCK_TOKENS
-from services.engine import engine as engine_module
 from services.engine.arena import Arena
-from services.engine.costs import Costs
 from services.engine.engine import Engine
+from services.engine.step_loop import StepLoop
 from services.engine.stepper import Update
 from services.engine.timeline import StepTimes
 from tests.unit.engine.hand_loop import HandLoop
@@ -37,8 +36,7 @@ class WatchedEngine(Engine):
     @classmethod
     def of(cls, setting: Setting) -> Self:
         """On an arena of its own."""
-        loop = engine_module.StepLoop if setting.has_thread else HandLoop
-        with mock.patch.object(engine_module, "StepLoop", loop):
+        with mock.patch("services.engine.engine.StepLoop", StepLoop if setting.has_thread else HandLoop):
             made = cls(
                 Arena(setting.blocks * LARGEST_BLOCK),
                 chunk_tokens=setting.chunk_tokens,
@@ -46,7 +44,7 @@ class WatchedEngine(Engine):
                 check_every_step=True,
                 swap_bytes=setting.swap_blocks * LARGEST_BLOCK,
             )
-        made._costs = Costs(_CHEAP if setting.is_copying_cheap else _DEAR)
+        made._costs._copy_bytes_per_s = _CHEAP if setting.is_copying_cheap else _DEAR
         return made
 
     async def __aenter__(self) -> Self:
