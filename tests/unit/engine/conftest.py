@@ -14,6 +14,7 @@ from services.engine.kernels.portable import PortableKernels
 from services.engine.kernels.protocol import Kernels
 from services.loader.conversion import convert
 from tests.tiny_checkpoints import TinyShape, write_tiny_checkpoint
+from tests.unit.engine.packing import PackingKernels
 
 MODELS = Path(__file__).parents[2] / "models"
 SHAPES = {
@@ -66,11 +67,11 @@ def artifacts(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFac
     return {name: root / name for name in checkpoints}
 
 
-@pytest.fixture(scope="session", params=["portable", "avx512_bf16"])
+@pytest.fixture(scope="session", params=["portable", "avx512_bf16", "avx512_bf16 packed"])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
     """Every set of kernels that this machine and build can run."""
     if request.param == "portable":
         return PortableKernels()
     if why := obstacle():
         pytest.skip(why)
-    return NativeKernels(1)
+    return PackingKernels(1) if request.param.endswith("packed") else NativeKernels(1)

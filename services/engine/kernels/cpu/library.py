@@ -32,7 +32,7 @@ class Model(ctypes.Structure):
         ("layers", ctypes.POINTER(Layer)),
         *((name, _Pointer) for name in ("cos", "sin")),
         *((name, _Int) for name in ("layer_count", "hidden", "intermediate", "heads", "kv_heads")),
-        *((name, _Int) for name in ("head_dim", "vocabulary", "is_bf16")),
+        *((name, _Int) for name in ("head_dim", "vocabulary", "is_bf16", "is_packed")),
         ("eps", ctypes.c_float),
     )
 
@@ -69,6 +69,10 @@ def load_library() -> ctypes.CDLL:
     library.halogen_step_llama.argtypes = (*step, _Pointer, _Pointer)
     library.halogen_linear.restype = None
     library.halogen_linear.argtypes = (_Pointer,) * 4 + (_Int,) * 5
+    library.halogen_read.restype = ctypes.c_uint64
+    library.halogen_read.argtypes = (_Pointer, _Pointer, ctypes.c_int64)
+    library.halogen_packed_linear.restype = None
+    library.halogen_packed_linear.argtypes = (_Pointer,) * 4 + (_Int,) * 4 + (_Pointer,)
     return library
 
 

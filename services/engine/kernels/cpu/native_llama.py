@@ -22,7 +22,7 @@ class NativeLlama:
 
     Args:
         architecture: Its shape and constants.
-        weights: Contiguous tensors of bfloat16 or float32.
+        weights: Contiguous tensors of bfloat16 or float32, row after row, or of bfloat16 in PACKED32.
         max_positions: Most tokens of one sequence.
         team: Threads that a step uses.
     """
@@ -75,6 +75,7 @@ def _model(architecture: Architecture, weights: LlamaWeights, rotary: Rotary) ->
         head_dim=architecture.head_dim,
         vocabulary=architecture.vocab_size,
         is_bf16=weights.embedding.dtype == torch.bfloat16,
+        is_packed=weights.layout is not None,
         eps=architecture.rms_norm_eps,
     )
 

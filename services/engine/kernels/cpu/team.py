@@ -48,3 +48,32 @@ class Team:
             is_bf16,
             target,
         )
+
+    def packed_linear(
+        self, x: torch.Tensor, packed: torch.Tensor, y: torch.Tensor, columns: int, target: int
+    ) -> None:
+        """The same with a weight in PACKED32; `columns` are those of the product, gate's and up's together.
+
+        Args:
+            x: [rows, inner] of bfloat16.
+            packed: [panels, pairs, 32, 2].
+            y: Where the result goes: bfloat16 if gated, float32 otherwise.
+            columns: Of the product.
+            target: As above.
+        """
+        scratch = torch.empty(len(x) * (x.shape[1] + columns + 2), dtype=torch.bfloat16)
+        load_library().halogen_packed_linear(
+            self.address,
+            x.data_ptr(),
+            packed.data_ptr(),
+            y.data_ptr(),
+            len(x),
+            columns,
+            x.shape[1],
+            target,
+            scratch.data_ptr(),
+        )
+
+    def read(self, memory: torch.Tensor) -> None:
+        """Reads contiguous memory as fast as the team can, and does nothing with it: for measurements."""
+        load_library().halogen_read(self.address, memory.data_ptr(), memory.nbytes)

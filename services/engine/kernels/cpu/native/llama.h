@@ -6,7 +6,8 @@
 
 struct team;  // see team.h
 
-// Matrices are [out, in], contiguous, in bfloat16 or float32; qkv_bias is null in a model that has none.
+// Matrices are [out, in], contiguous, in bfloat16 or float32, or packed (see packed.h) but for the embedding;
+// qkv_bias is null in a model that has none.
 struct halogen_layer {
     const void *attention_norm, *qkv, *qkv_bias, *output, *mlp_norm, *gate_up, *down;
 };
@@ -16,6 +17,7 @@ struct halogen_model {
     const struct halogen_layer *layers;
     const float *cos, *sin;  // [positions, head_dim / 2]
     int32_t layer_count, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, is_bf16;
+    int32_t is_packed;
     float eps;
 };
 
@@ -44,5 +46,10 @@ void halogen_step_llama(struct team *team, const struct halogen_model *model, co
 // y = x @ w.T, or y += it, or y = silu(first half) * second half: for tests and measurements.
 void halogen_linear(struct team *team, const void *x, const void *w, void *y, int32_t rows, int32_t columns,
                     int32_t inner, int32_t is_bf16, int32_t target);
+
+// The same with packed weights, x and y row-major as before. Scratch has place for x, and for y where it is gated,
+// each row with an even number of elements.
+void halogen_packed_linear(struct team *team, const void *x, const void *w, void *y, int32_t rows, int32_t columns,
+                           int32_t inner, int32_t target, void *scratch);
 
 #endif
