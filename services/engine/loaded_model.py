@@ -24,11 +24,19 @@ from services.common.rest import Rest
 from services.common.telemetry.prealloc import tell_prealloc
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
+from services.engine.kv_format import KvChoice, KvFormat
 from services.engine.load_memory import measured
 from services.engine.mapping import map_file, populate
 from services.engine.memory_need import MemoryNeed
 from services.engine.model.graph_check import build_of, check_graph
-from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
+from services.engine.model.weights import (
+    DTypeChoice,
+    bind,
+    check_tensors,
+    compute_dtype,
+    copied_bytes,
+    stored_dtype,
+)
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
 
@@ -69,10 +77,10 @@ class ModelOnArena:
         self.max_context_tokens = max_context_tokens
         self.weights_bytes = weights_bytes
         self.built = built
-        self.origin = Origin(artifact_id, built.root if built else "", str(decoder.dtype))
-        self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
+        self.origin = Origin(artifact_id, built.root if built else "", decoder.kv.dtype)
+        self.block_bytes = decoder.kv.block_bytes
         self._decoder = decoder
-        self._blocks = arena.blocks(self.block_bytes).view(decoder.dtype).view(-1, *decoder.kv_shape)
+        self._blocks = arena.blocks(self.block_bytes)
 
     def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
         logits: npt.NDArray[np.float32] = self._decoder.forward(step, self._blocks).numpy()
@@ -93,6 +101,7 @@ class ModelLoading:
     kernels: Kernels
     dtype: DTypeChoice
     max_model_len: int
+    kv_dtype: KvChoice = "auto"
     guard: MemoryGuard = UNGUARDED
     shared: MemoryGuard = UNGUARDED
     is_busy: Callable[[], bool] = lambda: False
@@ -185,8 +194,11 @@ class VerifiedWeights:
         populate(self._resident, stop, rest.take)
         weights = bind(self._mapped, header, self._architecture, loading.dtype, stop=stop, rest=rest.take)
         limit = min(loading.max_model_len or math.inf, self._architecture.max_position_embeddings)
-        decoder = loading.kernels.decoder(self._architecture, weights, int(limit))
-        build = build_of(loading.kernels.name, decoder.dtype)
+        kv = KvFormat.of(
+            self._architecture, loading.kv_dtype, compute_dtype(self._architecture.dtype, loading.dtype)
+        )
+        decoder = loading.kernels.decoder(self._architecture, weights, kv, int(limit))
+        build = build_of(loading.kernels.name, decoder.dtype, kv.dtype)
         check_graph(header, decoder.architecture, decoder.weights, build)
         return ModelOnArena(
             decoder,

@@ -91,6 +91,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         kernels=kernels,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
+        kv_dtype=config.kv_dtype,
         guard=MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds),
         shared=MemoryGuard(
             config.checkpoint.memory_guard_ratio,

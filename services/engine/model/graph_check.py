@@ -9,6 +9,7 @@ import structlog
 import torch
 
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.graph_hash import Build, GraphHash, architecture_digest, topology_digest
 from services.common.checkpoint.header import Header
 from services.common.errors import PreconditionFailed
@@ -19,11 +20,11 @@ from services.engine.model.llama_weights import LlamaWeights
 log = structlog.get_logger(component="checkpoint")
 
 
-def build_of(kernels: str, dtype: torch.dtype) -> Build:
-    """What this build brings: its kernels and the dtype it computes in, its device and versions."""
+def build_of(kernels: str, dtype: torch.dtype, kv: DType) -> Build:
+    """What this build brings: its kernels, what it computes and stores keys and values in, its device and versions."""
     torch_minor = ".".join(torch.__version__.split(".")[:2])
     return Build(
-        kernels={"name": kernels, "dtype": str(dtype).removeprefix("torch.")},
+        kernels={"name": kernels, "dtype": str(dtype).removeprefix("torch."), "kv_dtype": kv.value},
         device={"class": DEVICE_CLASS, "engine": version(), "torch": torch_minor},
     )
 

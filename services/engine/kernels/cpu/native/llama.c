@@ -35,14 +35,15 @@ static char *take(char **next, size_t bytes) {
 }
 
 static struct cache cache_of(const struct halogen_model *model, const struct halogen_step *step, int layer) {
-    const ptrdiff_t head = (ptrdiff_t)model->head_dim * BLOCK_TOKENS * (model->is_bf16 ? 2 : 4);
+    const ptrdiff_t head = model->kv_head_bytes;
     return (struct cache){.keys = (char *)step->blocks + 2 * head * model->kv_heads * layer,
                           .block_bytes = step->block_bytes,
-                          .value_bytes = head,
+                          .head_bytes = head,
                           .heads = model->heads,
                           .kv_heads = model->kv_heads,
                           .head_dim = model->head_dim,
-                          .is_bf16 = model->is_bf16};
+                          .kind = (enum kv_kind)model->kv_kind,
+                          .mixes_bf16 = model->is_bf16};
 }
 
 static struct tokens tokens_of(const struct halogen_step *step) {
@@ -64,7 +65,7 @@ static struct scratch lay_out(const struct halogen_model *m, const struct haloge
     s.hidden_per_member = (few * even * width + 63) / 64 * 64;
     const size_t private = s.hidden_per_member * (size_t)threads, shared = rows * even * width;
     s.hidden = take(&base, private > shared ? private : shared);
-    s.queries = take(&base, rows * q * width);
+    s.queries = take(&base, rows * q * 4);
     s.mixed = take(&base, rows * q * width);
     s.gated = take(&base, rows * (size_t)(m->intermediate + 1) / 2 * 2 * width);
     s.strips = take(&base, m->is_packed ? strips_bytes(step->tokens, (int)q) : 0);
@@ -233,11 +234,26 @@ void halogen_packed_linear(struct team *team, const void *x, const void *w, void
     run_team(team, run_packed_product, &product);
 }
 
-int32_t halogen_is_supported(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bf16");
+static void mix(struct team *team, int member, void *argument) {
+    const struct work *work = argument;
+    const struct scratch *s = &work->scratch;
+    const struct cache cache = cache_of(work->model, work->step, 0);
+    const struct attention attention = {&cache,          &work->tokens,    s->tiles,   work->tile_count, s->qkv,
+                                        work->model->cos, work->model->sin, s->queries, s->mixed};
+    attend(team, &attention, s->scores + s->scores_per_member * (size_t)member);
+}
+
+void halogen_attend(struct team *team, const struct halogen_model *model, const struct halogen_step *step,
+                    const float *qkv, void *mixed, void *scratch) {
+    const struct cache cache = cache_of(model, step, 0);
+    struct work work = {.model = model,
+                        .step = step,
+                        .scratch = lay_out(model, step, scratch, team_size(team)),
+                        .tokens = tokens_of(step)};
+    work.scratch.qkv = (float *)qkv;
+    work.scratch.mixed = mixed;
+    work.tile_count = cut_tiles(&work.tokens, tile_queries(&cache), work.scratch.tiles);
+    run_team(team, mix, &work);
 }
 
 int64_t halogen_struct_bytes(int32_t which) {

@@ -18,19 +18,18 @@ struct halogen_model {
     const float *cos, *sin;  // [positions, head_dim / 2]
     int32_t layer_count, hidden, intermediate, heads, kv_heads, head_dim, vocabulary, is_bf16;
     int32_t is_packed;
+    int32_t kv_kind;         // enum kv_kind of attention.h
+    int32_t kv_head_bytes;   // of the keys, and of the values, that one block has for one kv head
     float eps;
 };
 
 // See ragged.py.
 struct halogen_step {
     const int32_t *token_ids, *positions, *rows, *tables, *sample_rows;
-    void *blocks;         // [blocks, layers, kv_heads, 2, 16 * head_dim]
+    void *blocks;         // [blocks, layers, kv_heads, 2, kv_head_bytes]
     int64_t block_bytes;
     int32_t tokens, sequences, table_width, samples;
 };
-
-// Whether this CPU has what the code needs: AVX-512 F, BW, DQ, VL and BF16.
-int32_t halogen_is_supported(void);
 
 // Bytes of a layer, a model or a step, 0 to 2: whoever mirrors them compares before the first call.
 int64_t halogen_struct_bytes(int32_t which);
@@ -51,5 +50,10 @@ void halogen_linear(struct team *team, const void *x, const void *w, void *y, in
 // each row with an even number of elements.
 void halogen_packed_linear(struct team *team, const void *x, const void *w, void *y, int32_t rows, int32_t columns,
                            int32_t inner, int32_t target, void *scratch);
+
+// The attention of one layer alone, for tests: qkv is [tokens, (heads + 2 * kv_heads) * head_dim]; mixed is
+// [tokens, heads * head_dim] in the weights' type. Of the model, sizes, types, cos and sin are looked at.
+void halogen_attend(struct team *team, const struct halogen_model *model, const struct halogen_step *step,
+                    const float *qkv, void *mixed, void *scratch);
 
 #endif

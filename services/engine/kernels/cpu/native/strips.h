@@ -3,7 +3,7 @@
 #ifndef HALOGEN_STRIPS_H
 #define HALOGEN_STRIPS_H
 
-#include "lanes_temp.h"
+#include "lanes.h"
 #include "team.h"
 
 #if REGISTERS >= 32
