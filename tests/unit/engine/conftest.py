@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from services.common.checkpoint.dtype import DType
+from services.engine.kernels.cpu.library import INSTRUCTION_SETS, InstructionSet
 from services.engine.kernels.cpu.native_kernels import NativeKernels, obstacle
 from services.engine.kernels.portable import PortableKernels
 from services.engine.kernels.protocol import Kernels
@@ -40,6 +41,9 @@ SHAPES = {
 }
 
 
+_PACKED = tuple(f"{name} packed" for name in INSTRUCTION_SETS)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -67,11 +71,21 @@ def artifacts(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFac
     return {name: root / name for name in checkpoints}
 
 
-@pytest.fixture(scope="session", params=["portable", "avx512_bf16", "avx512_bf16 packed"])
+@pytest.fixture(scope="session", params=INSTRUCTION_SETS)
+def instructions(request: pytest.FixtureRequest) -> InstructionSet:
+    """Every native set that this machine and build can run."""
+    name: InstructionSet = request.param
+    if why := obstacle(name):
+        pytest.skip(f"{name}: {why}")
+    return name
+
+
+@pytest.fixture(scope="session", params=["portable", *INSTRUCTION_SETS, *_PACKED])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
     """Every set of kernels that this machine and build can run."""
     if request.param == "portable":
         return PortableKernels()
-    if why := obstacle():
-        pytest.skip(why)
-    return PackingKernels(1) if request.param.endswith("packed") else NativeKernels(1)
+    name, _, packed = request.param.partition(" ")
+    if why := obstacle(name):
+        pytest.skip(f"{name}: {why}")
+    return PackingKernels(name, 1) if packed else NativeKernels(name, 1)

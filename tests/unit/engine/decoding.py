@@ -13,6 +13,7 @@ from services.common.checkpoint.manifest import Manifest
 from services.engine.arena import Arena
 from services.engine.batcher import Line, plan
 from services.engine.kernels.protocol import Kernels
+from services.engine.kv_format import KvChoice
 from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
 from services.engine.model.weights import DTypeChoice
 from services.engine.ragged import Ragged
@@ -65,9 +66,16 @@ class Decoding:
         *,
         arena_bytes: int = 64 << 20,
         max_model_len: int = 0,
+        kv_dtype: KvChoice = "auto",
     ) -> None:
         self.arena = Arena(arena_bytes)
-        loading = ModelLoading(arena=self.arena, kernels=kernels, dtype=dtype, max_model_len=max_model_len)
+        loading = ModelLoading(
+            arena=self.arena,
+            kernels=kernels,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            kv_dtype=kv_dtype,
+        )
         self.model: ModelOnArena = loading.load(prepared(artifact))
 
     def together(self, prompts: Ordered[Prompt], new: int, *, chunk_tokens: int = 512) -> list[Answer]:

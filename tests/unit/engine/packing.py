@@ -12,20 +12,23 @@ from services.common.checkpoint.kernel_layout import PACKED32
 from services.common.checkpoint.pack import Elements, pack, pack_gated
 from services.engine.kernels.cpu.native_kernels import NativeKernels
 from services.engine.kernels.cpu.native_llama import NativeLlama
+from services.engine.kv_format import KvFormat
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
 
 
 class PackingKernels(NativeKernels):
     """Packs matrices of bfloat16 before it uses them; its decoders still show the weights that they were given."""
 
-    def decoder(self, architecture: Architecture, weights: LlamaWeights, max_positions: int) -> NativeLlama:
-        return _Packed(architecture, weights, max_positions, self._team)
+    def decoder(
+        self, architecture: Architecture, weights: LlamaWeights, kv: KvFormat, max_positions: int
+    ) -> NativeLlama:
+        return _Packed(architecture, weights, kv, max_positions, self._team)
 
 
 class _Packed(NativeLlama):
-    def __init__(self, architecture, weights, max_positions, team) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, architecture, weights, kv, max_positions, team) -> None:  # type: ignore[no-untyped-def]
         self._packed = packed_weights(weights)
-        super().__init__(architecture, self._packed, max_positions, team)
+        super().__init__(architecture, self._packed, kv, max_positions, team)
         self.weights = weights
 
 

@@ -112,11 +112,20 @@ INLINE __m256 widen(__m128i halves) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
+// Less than 128 bytes, in pieces of known sizes.
+INLINE void copy_bytes(void *to, const void *from, size_t bytes) {
+    for (size_t piece = 64, at = 0; piece; piece /= 2) {
+        if (!(bytes & piece)) continue;
+        memcpy((char *)to + at, (const char *)from + at, piece);
+        at += piece;
+    }
+}
+
 // Where less than sixteen are left, what lies beyond may not be ours: it goes through a copy.
 INLINE const void *whole(const void *x, int count, size_t size, void *copy) {
     if (count >= LANES) return x;
     memset(copy, 0, LANES * size);
-    memcpy(copy, x, (size_t)count * size);
+    copy_bytes(copy, x, (size_t)count * size);
     return copy;
 }
 
@@ -142,7 +151,7 @@ INLINE void store_halves(void *x, int count, __m256i halves) {
     }
     uint16_t copy[LANES];
     _mm256_storeu_si256((__m256i *)copy, halves);
-    memcpy(x, copy, (size_t)count * sizeof *copy);
+    copy_bytes(x, copy, (size_t)count * sizeof *copy);
 }
 
 INLINE void store_bf16(bf16 *x, int count, f32s v) {
@@ -174,7 +183,7 @@ INLINE void store_i8(int8_t *x, int count, f32s v) {
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
     int8_t copy[LANES];
     _mm_storeu_si128((__m128i *)copy, bytes);
-    memcpy(x, copy, (size_t)least(count, LANES));
+    copy_bytes(x, copy, (size_t)least(count, LANES));
 }
 
 INLINE words load_words(const void *x) {
@@ -189,7 +198,7 @@ INLINE words load_words_some(const void *x, int count) {
 
 INLINE words load_bf16_words(const bf16 *x, int count) {  // up to 32, two in a word
     bf16 copy[2 * LANES] = {0};
-    memcpy(copy, x, (size_t)least(count, 2 * LANES) * sizeof *x);
+    copy_bytes(copy, x, (size_t)least(count, 2 * LANES) * sizeof *x);
     return load_words(copy);
 }
 
