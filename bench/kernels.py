@@ -10,16 +10,19 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 import numpy as np
 import torch
 
 from bench.random_llama import SHAPES, in_huge_pages, random_weights
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.dtype import DType
 from services.common.kv import BLOCK_TOKENS
+from services.engine.kernels.cpu.library import INSTRUCTION_SETS
 from services.engine.kernels.cpu.native_llama import NativeLlama
 from services.engine.kernels.cpu.team import Team
+from services.engine.kv_format import KvChoice, KvFormat
 from services.engine.model.llama_weights import LlamaWeights
 from services.engine.ragged import Ragged
 
@@ -69,10 +72,10 @@ def step_of(case: Case) -> Ragged:
 class Subject:
     """One decoder over blocks of its own."""
 
-    def __init__(self, shape: Architecture, weights: LlamaWeights, team: Team) -> None:
-        self._decoder = NativeLlama(shape, weights, _MAX_TOKENS, team)
+    def __init__(self, shape: Architecture, weights: LlamaWeights, kv: KvFormat, team: Team) -> None:
+        self._decoder = NativeLlama(shape, weights, kv, _MAX_TOKENS, team)
         blocks = max(case.sequences * (case.old + case.new) for case in CASES.values()) // BLOCK_TOKENS + 40
-        self._blocks = torch.zeros(blocks, *self._decoder.kv_shape, dtype=torch.bfloat16)
+        self._blocks = torch.zeros(blocks, kv.block_bytes, dtype=torch.uint8)
 
     def step(self, case: Case) -> None:
         self._decoder.forward(step_of(case), self._blocks)
@@ -93,13 +96,13 @@ def weight_bytes(weights: LlamaWeights) -> int:
     return sum(matrix.nbytes for matrix in (*matrices, weights.head))
 
 
-def measure(name: str, cases: list[Case], rounds: int, round_s: float, threads: int) -> None:
-    shape, team = SHAPES[name], Team(threads)
+def measure(name: str, cases: list[Case], rounds: int, round_s: float, team: Team, kv_dtype: KvChoice) -> None:
+    shape, kv = SHAPES[name], KvFormat.of(SHAPES[name], kv_dtype, DType.BF16)
     made = {layout: random_weights(shape, packed=layout == "packed") for layout in ("rows", "packed")}
-    subjects = {layout: Subject(shape, weights, team) for layout, weights in made.items()}
+    subjects = {layout: Subject(shape, weights, kv, team) for layout, weights in made.items()}
     memory = in_huge_pages(np.ones(_PROBE_BYTES // 2, np.uint16))
     nbytes = weight_bytes(made["packed"])
-    print(f"{name}: {nbytes / 1e6:.0f} MB of weights a step, {threads} threads")
+    print(f"{name}: {nbytes / 1e6:.0f} MB of weights a step, keys and values in {kv.dtype}")
     for case in cases:
         took: dict[str, list[float]] = {"rows": [], "packed": [], "probe": []}
         for _ in range(rounds):
@@ -132,9 +135,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-s", type=float, default=0.3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--kernels", choices=INSTRUCTION_SETS, default=next(iter(INSTRUCTION_SETS)))
+    parser.add_argument("--kv-dtype", choices=get_args(KvChoice), default="auto")
     asked = parser.parse_args()
+    team = Team(asked.kernels, asked.threads)
     for name in asked.shapes:
-        measure(name, [CASES[case] for case in asked.cases], asked.rounds, asked.round_s, asked.threads)
+        measure(name, [CASES[case] for case in asked.cases], asked.rounds, asked.round_s, team, asked.kv_dtype)
 
 
 if __name__ == "__main__":

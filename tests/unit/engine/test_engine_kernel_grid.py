@@ -16,6 +16,7 @@ from services.engine.kernels.portable import PortableOperations
 from services.engine.kv_format import KvFormat
 from services.engine.model.rotary import Rotary
 from tests.unit.engine.attending import Attending, KernelName, attended
+from tests.unit.engine.packing import packed_gate_up, packed_matrix
 
 STORE, ADD, GATED = range(3)
 ROWS: Final = (1, 2, 3, 4, 5, 7, 11, 12, 13, 16, 31, 33, 64, 129, 600)
@@ -43,32 +44,55 @@ LENGTHS: Final = (600, 1, 16, 17, 33, 150)
 STEPS: Final = ((585, 1, 0, 16, 0, 7), (14, 0, 15, 0, 32, 1), (0, 0, 1, 1, 0, 141), (1, 0, 0, 0, 1, 1))
 
 
-@pytest.fixture(params=["portable", *INSTRUCTION_SETS])
-def kernel_name(request: pytest.FixtureRequest) -> KernelName:
-    name: KernelName = request.param
+def runs(name: KernelName) -> KernelName:
     if name != "portable" and (why := obstacle(name)):
         pytest.skip(f"{name}: {why}")
     return name
+
+
+@pytest.fixture(params=["portable", *INSTRUCTION_SETS])
+def kernel_name(request: pytest.FixtureRequest) -> KernelName:
+    return runs(request.param)
+
+
+@pytest.fixture(params=["portable", *INSTRUCTION_SETS, *(f"{name} packed" for name in INSTRUCTION_SETS)])
+def layout(request: pytest.FixtureRequest) -> tuple[KernelName, bool]:
+    """A set of kernels, and whether its weights are packed."""
+    name, _, packed = request.param.partition(" ")
+    return runs(name), bool(packed)
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def product(name: KernelName, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def product(layout: tuple[KernelName, bool], x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    name, is_packed = layout
     if name == "portable":
         return PortableOperations().linear(x, w)
-    y = torch.full((len(x), len(w)), torch.nan)
-    Team(name, 2).linear(x, w, y, STORE)
+    y, team = torch.full((len(x), len(w)), torch.nan), Team(name, 2)
+    if is_packed:
+        team.packed_linear(x, packed_matrix(w), y, len(w), STORE)
+    else:
+        team.linear(x, w, y, STORE)
     return y
 
 
-def gated(name: KernelName, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def gated(layout: tuple[KernelName, bool], x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    name, is_packed = layout
     if name == "portable":
         return PortableOperations().gated_silu(PortableOperations().linear(x, w), x.dtype)
-    y = torch.empty(len(x), len(w) // 2, dtype=x.dtype)
-    Team(name, 2).linear(x, w, y, GATED)
+    y, team = torch.empty(len(x), len(w) // 2, dtype=x.dtype), Team(name, 2)
+    if is_packed:
+        team.packed_linear(x, packed_gate_up(w), y, len(w), GATED)
+    else:
+        team.linear(x, w, y, GATED)
     return y
+
+
+def skip_unless_it_exists(layout: tuple[KernelName, bool], dtype: torch.dtype) -> None:
+    if layout[1] and dtype is torch.float32:
+        pytest.skip("weights in float32 are never packed")
 
 
 def assert_within(bound: torch.Tensor, expected: torch.Tensor, actual: torch.Tensor) -> None:
@@ -82,41 +106,43 @@ def assert_within(bound: torch.Tensor, expected: torch.Tensor, actual: torch.Ten
     [(1, 1), (5, 1), (3, 16), (37, 50), (64, 64), (130, 96), (96, 200), (192, 576), (33, 1537)],
 )
 def test_a_product_is_within_its_bound(
-    kernel_name: KernelName, columns: int, inner: int, dtype: torch.dtype
+    layout: tuple[KernelName, bool], columns: int, inner: int, dtype: torch.dtype
 ) -> None:
     """Rounding is that of float32 sums; torch's bfloat16 rounds the result too. Rows 1 to 600.
 
-    Fault injection: turns red when dot_tail() leaves out the last element.
+    Fault injection: turns red when dot_tail() or put() leaves out the last element.
     """
+    skip_unless_it_exists(layout, dtype)
     x, w = random(max(ROWS), inner, seed=1).to(dtype), random(columns, inner, seed=2).to(dtype)
     expected = x.double() @ w.double().T
     bound = SUMMED * x.double().norm(dim=1)[:, None] * w.double().norm(dim=1)
-    if kernel_name == "portable" and dtype is torch.bfloat16:
+    if layout[0] == "portable" and dtype is torch.bfloat16:
         bound += BF16 * expected.abs()
     for rows in ROWS:
-        assert_within(bound[:rows], expected[:rows], product(kernel_name, x[:rows], w))
+        assert_within(bound[:rows], expected[:rows], product(layout, x[:rows], w))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("half", "inner"), [(1, 1), (45, 33), (32, 64), (96, 200), (70, 576)])
 def test_a_gated_product_is_within_its_bound(
-    kernel_name: KernelName, half: int, inner: int, dtype: torch.dtype
+    layout: tuple[KernelName, bool], half: int, inner: int, dtype: torch.dtype
 ) -> None:
     """silu(gate) * up of sums in float32, rounded once; torch's bfloat16 rounds gate and up before.
 
     Fault injection: turns red when exp_lanes() leaves out its first coefficient, or silu() the sign.
     """
+    skip_unless_it_exists(layout, dtype)
     x, w = random(max(ROWS), inner, seed=1).to(dtype), random(2 * half, inner, seed=2).to(dtype)
     gate, up = (x.double() @ w.double().T).chunk(2, dim=1)
     expected = torch.nn.functional.silu(gate) * up
     lengths = SUMMED * x.double().norm(dim=1)[:, None] * w.double().norm(dim=1)
     of_gate, of_up = lengths.chunk(2, dim=1)
-    if kernel_name == "portable" and dtype is torch.bfloat16:
+    if layout[0] == "portable" and dtype is torch.bfloat16:
         of_gate, of_up = of_gate + BF16 * gate.abs(), of_up + BF16 * up.abs()
     bound = 1.1 * of_gate * up.abs() + torch.nn.functional.silu(gate).abs() * of_up + of_gate * of_up
     bound += (BF16 if dtype is torch.bfloat16 else 2**-21) * expected.abs() + 1e-30
     for rows in ROWS:
-        assert_within(bound[:rows], expected[:rows], gated(kernel_name, x[:rows], w))
+        assert_within(bound[:rows], expected[:rows], gated(layout, x[:rows], w))
 
 
 def exact(length: int, heads: int, kv_heads: int, head_dim: int, seed: int) -> torch.Tensor:
