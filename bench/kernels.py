@@ -75,7 +75,7 @@ class Subject:
     def __init__(self, shape: Architecture, weights: LlamaWeights, kv: KvFormat, team: Team) -> None:
         self._decoder = NativeLlama(shape, weights, kv, _MAX_TOKENS, team)
         blocks = max(case.sequences * (case.old + case.new) for case in CASES.values()) // BLOCK_TOKENS + 40
-        self._blocks = torch.zeros(blocks, kv.block_bytes, dtype=torch.uint8)
+        self._blocks = in_huge_pages(np.zeros((blocks, kv.block_bytes // 2), np.uint16)).view(torch.uint8)
 
     def step(self, case: Case) -> None:
         self._decoder.forward(step_of(case), self._blocks)

@@ -106,7 +106,7 @@ class Decoder(Protocol):
         """Computes one step, storing keys and values in `blocks` ([blocks, kv.block_bytes] of uint8).
 
         Returns:
-            Logits of the step's sample_rows, [rows, vocabulary], float32.
+            Logits of the step's sample_rows, [rows, vocabulary], float32; good until the next step.
         """
         ...
 

@@ -23,7 +23,7 @@ _KV_KINDS: Final = {DType.BF16: 0, DType.FP32: 1, DType.FP16: 2, DType.INT8: 3} 
 class NativeLlama:
     """See `Decoder`; computes what `Llama` computes, in another order of summation.
 
-    Not for two steps at once: it has one scratch.
+    Not for two steps at once: it has one scratch, and one place for logits.
 
     Args:
         architecture: Its shape and constants.
@@ -44,6 +44,7 @@ class NativeLlama:
         self._rotary = Rotary.of(architecture.rope_theta, architecture.head_dim, max_positions)
         self._model = _model(architecture, weights, kv, self._rotary)
         self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._logits = torch.empty(0, architecture.vocab_size)
 
     def forward(self, step: Ragged, blocks: torch.Tensor) -> torch.Tensor:
         """As `Decoder.forward`."""
@@ -52,11 +53,12 @@ class NativeLlama:
         needed = library.halogen_scratch_bytes(team, self._model, described)
         if needed > len(self._scratch):
             self._scratch = torch.empty(needed, dtype=torch.uint8)  # torch aligns to 64 bytes
-        logits = torch.empty(len(step.sample_rows), self.architecture.vocab_size)
+        if len(step.sample_rows) > len(self._logits):
+            self._logits = torch.empty(len(step.sample_rows), self.architecture.vocab_size)
         library.halogen_step_llama(
-            team, self._model, described, self._scratch.data_ptr(), logits.data_ptr()
+            team, self._model, described, self._scratch.data_ptr(), self._logits.data_ptr()
         )
-        return logits
+        return self._logits[: len(step.sample_rows)]
 
 
 def _model(architecture: Architecture, weights: LlamaWeights, kv: KvFormat, rotary: Rotary) -> Model:

@@ -127,9 +127,9 @@ static const void *norm(struct team *team, int member, const struct work *work, 
     return s->hidden;
 }
 
-static void product(struct team *team, const struct halogen_model *m, const void *x, const void *w, void *y, int rows,
+static void product(struct team *team, int member, const struct halogen_model *m, const void *x, const void *w, void *y, int rows,
                     int columns, int inner, enum target target) {
-    if (m->is_packed) packed_linear(team, x, w, y, rows, columns, inner, target);
+    if (m->is_packed) packed_linear(team, member, x, w, y, rows, columns, inner, target);
     else linear(team, x, w, y, rows, columns, inner, m->is_bf16, target);
 }
 
@@ -151,10 +151,10 @@ static void attention_half(struct team *team, int member, const struct work *wor
                                         m->cos, m->sin,        s->queries, s->mixed};
     const int rows = work->tokens.count, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
     const void *hidden = norm(team, member, work, w->attention_norm, NULL, rows);
-    product(team, m, hidden, w->qkv, s->qkv, rows, q + 2 * kv, m->hidden, STORE);
+    product(team, member, m, hidden, w->qkv, s->qkv, rows, q + 2 * kv, m->hidden, STORE);
     if (w->qkv_bias) add_bias(team, s->qkv, w->qkv_bias, rows, q + 2 * kv, m->is_bf16);
     attend(team, &attention, s->scores + s->scores_per_member * (size_t)member);
-    product(team, m, mixed(team, work, q), w->output, s->residual, rows, m->hidden, q, ADD);
+    product(team, member, m, mixed(team, work, q), w->output, s->residual, rows, m->hidden, q, ADD);
 }
 
 static void mlp_half(struct team *team, int member, const struct work *work, int layer) {
@@ -163,8 +163,8 @@ static void mlp_half(struct team *team, int member, const struct work *work, int
     const struct scratch *s = &work->scratch;
     const int rows = work->tokens.count;
     const void *hidden = norm(team, member, work, w->mlp_norm, NULL, rows);
-    product(team, m, hidden, w->gate_up, s->gated, rows, 2 * m->intermediate, m->hidden, GATED);
-    product(team, m, s->gated, w->down, s->residual, rows, m->hidden, m->intermediate, ADD);
+    product(team, member, m, hidden, w->gate_up, s->gated, rows, 2 * m->intermediate, m->hidden, GATED);
+    product(team, member, m, s->gated, w->down, s->residual, rows, m->hidden, m->intermediate, ADD);
 }
 
 static void compute(struct team *team, int member, void *argument) {
@@ -177,7 +177,7 @@ static void compute(struct team *team, int member, void *argument) {
         mlp_half(team, member, work, layer);
     }
     const void *hidden = norm(team, member, work, m->norm, step->sample_rows, step->samples);
-    product(team, m, hidden, m->head, work->logits, step->samples, m->vocabulary, m->hidden, STORE);
+    product(team, member, m, hidden, m->head, work->logits, step->samples, m->vocabulary, m->hidden, STORE);
 }
 
 void halogen_step_llama(struct team *team, const struct halogen_model *model, const struct halogen_step *step,
@@ -221,7 +221,7 @@ struct packed_product {
 static void run_packed_product(struct team *team, int member, void *argument) {
     const struct packed_product *p = argument;
     to_strips(team, p->x, p->strips, p->rows, p->inner);
-    packed_linear(team, p->strips, p->w, p->target == GATED ? p->gated : p->y, p->rows, p->columns, p->inner,
+    packed_linear(team, member, p->strips, p->w, p->target == GATED ? p->gated : p->y, p->rows, p->columns, p->inner,
                   (enum target)p->target);
     if (p->target == GATED && member == 0) from_strips(p->gated, p->y, p->rows, p->columns / 2);
 }

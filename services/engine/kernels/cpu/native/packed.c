@@ -3,7 +3,7 @@
 #include "packed.h"
 
 #define LINE_BYTES 128     // of a panel: one pair for each of 32 columns
-#define AHEAD_BYTES 4096   // how far ahead of its use memory is asked for
+#define SECOND_LEVEL 2     // cache that it comes to: the first has no room for a panel beside x
 #define HALVES 2           // of a panel, 16 columns each
 
 // Sums of up to STRIP_ROWS rows with a panel. Meanwhile as many bytes from `next` on are fetched.
@@ -14,8 +14,8 @@ INLINE void multiply_strip(const uint32_t *x, const char *panel, const char *nex
     for (int k = 0; k < pairs; k++) {
         const char *line = panel + (ptrdiff_t)k * LINE_BYTES;
         const pair_lanes low = pairs_of(load_words(line)), high = pairs_of(load_words(line + LINE_BYTES / 2));
-        fetch(next + (ptrdiff_t)k * LINE_BYTES);
-        fetch(next + (ptrdiff_t)k * LINE_BYTES + LINE_BYTES / 2);
+        __builtin_prefetch(next + (ptrdiff_t)k * LINE_BYTES, 0, SECOND_LEVEL);
+        __builtin_prefetch(next + (ptrdiff_t)k * LINE_BYTES + LINE_BYTES / 2, 0, SECOND_LEVEL);
 #pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
             const pair_lanes pair = every_pair(x + k * rows + r);
@@ -57,16 +57,18 @@ static void any_strip(const uint32_t *x, const char *panel, const char *next, fl
     }
 }
 
-// While the first strip uses a panel, what lies behind it is fetched; while the second does, the next panel.
-INLINE const char *to_fetch(const char *panel, ptrdiff_t bytes, int strip) {
-    return strip == 0 ? panel + AHEAD_BYTES : strip == 1 ? panel + bytes : panel;
+// What to fetch while a strip uses a panel: the first what lies a little ahead, for a few rows less far, as measured;
+// the second what will be used after `bytes` of panels.
+INLINE const char *to_fetch(const char *panel, ptrdiff_t bytes, int strip, int rows) {
+    if (strip == 0) return panel + (rows <= 4 ? 4096 : 8192);
+    return strip == 1 ? panel + bytes : panel;
 }
 
 static void plain_panel(const uint32_t *x, const struct strips *shape, const char *panel, float *y, int columns,
                         int first, bool is_added) {
     const ptrdiff_t bytes = (ptrdiff_t)shape->pairs * LINE_BYTES;
     for (int s = 0; s < shape->count; s++)
-        any_strip(x + strip_start(shape, s), panel, to_fetch(panel, bytes, s),
+        any_strip(x + strip_start(shape, s), panel, to_fetch(panel, bytes, s, strip_rows(shape, s)),
                   y + (ptrdiff_t)s * shape->height * columns + first, columns, shape->pairs, strip_rows(shape, s),
                   least(PANEL_COLUMNS, columns - first), is_added);
 }
@@ -91,22 +93,21 @@ static void gated_panels(const uint32_t *x, const struct strips *shape, const ch
     for (int s = 0; s < shape->count; s++) {
         const uint32_t *from = x + strip_start(shape, s);
         const int rows = strip_rows(shape, s);
-        const char *next = s == 1 ? panels + 2 * bytes : panels;
-        any_strip(from, panels, s ? next : panels + AHEAD_BYTES, gate, PANEL_COLUMNS, shape->pairs, rows,
+        any_strip(from, panels, to_fetch(panels, 2 * bytes, s, rows), gate, PANEL_COLUMNS, shape->pairs, rows,
                   PANEL_COLUMNS, false);
-        any_strip(from, panels + bytes, s ? next + bytes : panels + bytes + AHEAD_BYTES, up, PANEL_COLUMNS,
+        any_strip(from, panels + bytes, to_fetch(panels + bytes, 2 * bytes, s, rows), up, PANEL_COLUMNS,
                   shape->pairs, rows, PANEL_COLUMNS, false);
         gate_strip(gate, up, y + strip_start(out, s), rows, pair * PANEL_COLUMNS / 2, out->pairs);
     }
 }
 
-void packed_linear(struct team *team, const uint32_t *x, const void *w, void *y, int rows, int columns, int inner,
+void packed_linear(struct team *team, int member, const uint32_t *x, const void *w, void *y, int rows, int columns, int inner,
                    enum target target) {
     const struct strips shape = strips_of(rows, inner), gated = strips_of(rows, columns / 2);
     const ptrdiff_t bytes = (ptrdiff_t)shape.pairs * LINE_BYTES;
     const int results = target == GATED ? columns / 2 : columns;
     int first, end;
-    while (claim(team, (results + PANEL_COLUMNS - 1) / PANEL_COLUMNS, 1, &first, &end)) {
+    while (claim_near(team, member, (results + PANEL_COLUMNS - 1) / PANEL_COLUMNS, 1, &first, &end)) {
         if (target == GATED) gated_panels(x, &shape, (const char *)w + 2 * first * bytes, y, &gated, first);
         else
             plain_panel(x, &shape, (const char *)w + first * bytes, y, columns, first * PANEL_COLUMNS,
