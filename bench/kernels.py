@@ -45,9 +45,13 @@ CASES: Final = {
     for case in (
         Case("decode1", 1, 1, _CONTEXT),
         Case("decode1@1024", 1, 1, 1024),
+        Case("decode4", 4, 1, _CONTEXT),
         Case("decode8", 8, 1, _CONTEXT),
+        Case("decode16", 16, 1, _CONTEXT),
         Case("decode32", 32, 1, _CONTEXT),
         Case("prefill64", 1, 64, 0),
+        Case("prefill128", 1, 128, 0),
+        Case("prefill256", 1, 256, 0),
         Case("prefill512", 1, 512, 0),
         Case("prefill2048", 4, 512, 0),
         Case("late512", 1, 512, 1536),

@@ -60,7 +60,7 @@ static void any_strip(const uint32_t *x, const char *panel, const char *next, fl
 // What to fetch while a strip uses a panel: the first what lies a little ahead, for a few rows less far, as measured;
 // the second what will be used after `bytes` of panels.
 INLINE const char *to_fetch(const char *panel, ptrdiff_t bytes, int strip, int rows) {
-    if (strip == 0) return panel + (rows <= 4 ? 4096 : 8192);
+    if (strip == 0) return panel + (rows <= 4 ? 2048 : 8192);
     return strip == 1 ? panel + bytes : panel;
 }
 

@@ -5,7 +5,8 @@
 #include "team.h"
 
 #define PIECE_BYTES (256 * 1024)
-#define AHEAD_BYTES 4096
+#define AHEAD_BYTES 2048
+#define SECOND_LEVEL 2  // of the caches, where it is to come
 
 struct reading {
     const char *memory;
@@ -18,7 +19,7 @@ typedef uint64_t two __attribute__((vector_size(16)));
 static uint64_t read_piece(const char *piece) {
     two seen[4] = {{0}};
     for (int at = 0; at < PIECE_BYTES; at += 64) {
-        __builtin_prefetch(piece + at + AHEAD_BYTES);
+        __builtin_prefetch(piece + at + AHEAD_BYTES, 0, SECOND_LEVEL);
         for (int i = 0; i < 4; i++) seen[i] |= ((const two *)(piece + at))[i];
     }
     const two all = seen[0] | seen[1] | seen[2] | seen[3];
