@@ -5,24 +5,40 @@
 #define LINE_BYTES 128     // of a panel: one pair for each of 32 columns
 #define SECOND_LEVEL 2     // cache that it comes to: the first has no room for a panel beside x
 #define HALVES 2           // of a panel, 16 columns each
+#define HALF_BYTES 64      // of a line
 
-// Sums of up to STRIP_ROWS rows with a panel. Meanwhile as many bytes from `next` on are fetched.
-INLINE void multiply_strip(const uint32_t *x, const char *panel, const char *next, int pairs, int rows,
-                           f32s sums[STRIP_ROWS][HALVES]) {
+// Sums of `rows` rows with `halves` halves of a panel, from `first` on; as many bytes from `next` on are fetched.
+INLINE void multiply_halves(const uint32_t *x, const char *panel, const char *next, int pairs, int rows, int first,
+                            int halves, f32s out[STRIP_ROWS][HALVES]) {
+    f32s sums[STRIP_ROWS][HALVES];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = zeros();
     for (int k = 0; k < pairs; k++) {
-        const char *line = panel + (ptrdiff_t)k * LINE_BYTES;
-        const pair_lanes low = pairs_of(load_words(line)), high = pairs_of(load_words(line + LINE_BYTES / 2));
-        __builtin_prefetch(next + (ptrdiff_t)k * LINE_BYTES, 0, SECOND_LEVEL);
-        __builtin_prefetch(next + (ptrdiff_t)k * LINE_BYTES + LINE_BYTES / 2, 0, SECOND_LEVEL);
+        pair_lanes weights[HALVES];
+        for (int h = 0; h < halves; h++) {
+            const ptrdiff_t at = (ptrdiff_t)k * LINE_BYTES + (first + h) * HALF_BYTES;
+            weights[h] = pairs_of(load_words(panel + at));
+            __builtin_prefetch(next + at, 0, SECOND_LEVEL);
+        }
 #pragma GCC unroll 12
         for (int r = 0; r < rows; r++) {
             const pair_lanes pair = every_pair(x + k * rows + r);
-            sums[r][0] = dot_pairs(sums[r][0], low, pair);
-            sums[r][1] = dot_pairs(sums[r][1], high, pair);
+            for (int h = 0; h < halves; h++) sums[r][h] = dot_pairs(sums[r][h], weights[h], pair);
         }
     }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < halves; h++) out[r][first + h] = sums[r][h];
+}
+
+// Sums of up to STRIP_ROWS rows with a panel: at once, or where registers do not hold them, one half after the other.
+INLINE void multiply_strip(const uint32_t *x, const char *panel, const char *next, int pairs, int rows,
+                           f32s sums[STRIP_ROWS][HALVES]) {
+    if (REGISTERS >= 32 || rows <= 2) {
+        multiply_halves(x, panel, next, pairs, rows, 0, HALVES, sums);
+        return;
+    }
+    for (int h = 0; h < HALVES; h++) multiply_halves(x, panel, next, pairs, rows, h, 1, sums);
 }
 
 INLINE void store_sums(float *at, int count, f32s sums, bool is_added) {
@@ -50,9 +66,9 @@ INLINE void store_strip(float *y, ptrdiff_t stride, int rows, int columns, f32s 
 static void any_strip(const uint32_t *x, const char *panel, const char *next, float *y, ptrdiff_t stride, int pairs,
                       int rows, int columns, bool is_added) {
     switch (rows) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+        CASE(1) CASE(2) CASE(3) CASE(4)
 #if STRIP_ROWS == 12
-        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+        CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
 #endif
     }
 }

@@ -9,7 +9,7 @@
 #if REGISTERS >= 32
 #define STRIP_ROWS 12
 #else
-#define STRIP_ROWS 6
+#define STRIP_ROWS 4
 #endif
 
 // `rows` rows of `pairs` pairs of bfloat16, in `count` strips of `height` rows; the last may have fewer. A strip of h
