@@ -30,6 +30,7 @@ from services.engine.arena import Arena
 from services.engine.host import usable_cores
 from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
+from services.engine.kv_format import KvFormat
 from services.engine.loaded_model import ModelLoading, ModelOnArena
 from services.engine.loader_client import LoaderClient
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
@@ -121,8 +122,9 @@ def _layer(tensors: Tensors, prefix: str) -> LayerWeights:
 def _on_arena(
     kernels: Kernels, arena: Arena, architecture: Architecture, weights: LlamaWeights
 ) -> ModelOnArena:
+    kv = KvFormat.of(architecture, "auto", DType.BF16)
     return ModelOnArena(
-        kernels.decoder(architecture, weights, _POSITIONS),
+        kernels.decoder(architecture, weights, kv, _POSITIONS),
         arena,
         vocab_size=architecture.vocab_size,
         max_context_tokens=_POSITIONS,

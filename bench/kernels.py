@@ -100,7 +100,9 @@ def weight_bytes(weights: LlamaWeights) -> int:
     return sum(matrix.nbytes for matrix in (*matrices, weights.head))
 
 
-def measure(name: str, cases: list[Case], rounds: int, round_s: float, team: Team, kv_dtype: KvChoice) -> None:
+def measure(
+    name: str, cases: list[Case], rounds: int, round_s: float, team: Team, kv_dtype: KvChoice
+) -> None:
     shape, kv = SHAPES[name], KvFormat.of(SHAPES[name], kv_dtype, DType.BF16)
     made = {layout: random_weights(shape, packed=layout == "packed") for layout in ("rows", "packed")}
     subjects = {layout: Subject(shape, weights, kv, team) for layout, weights in made.items()}
@@ -133,7 +135,9 @@ def tell(case: Case, took: dict[str, list[float]], nbytes: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("shapes", nargs="*", default=["small"], choices=SHAPES)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--rounds", type=int, default=5)
@@ -144,7 +148,9 @@ def main() -> None:
     asked = parser.parse_args()
     team = Team(asked.kernels, asked.threads)
     for name in asked.shapes:
-        measure(name, [CASES[case] for case in asked.cases], asked.rounds, asked.round_s, team, asked.kv_dtype)
+        measure(
+            name, [CASES[case] for case in asked.cases], asked.rounds, asked.round_s, team, asked.kv_dtype
+        )
 
 
 if __name__ == "__main__":

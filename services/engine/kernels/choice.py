@@ -37,7 +37,7 @@ def choose_kernels(choice: KernelChoice, threads: int) -> Kernels:
 
 def check_choice(choice: KernelChoice) -> None:
     """Raises Unsupported where `choose_kernels` would."""
-    if choice in INSTRUCTION_SETS and (against := obstacle(choice)):
+    if choice not in ("auto", "portable") and (against := obstacle(choice)):
         raise Unsupported(
             f"kernels {choice} cannot run here: {against}; auto takes the fastest that can",
             reason="KERNELS_UNSUPPORTED",
@@ -45,7 +45,7 @@ def check_choice(choice: KernelChoice) -> None:
 
 
 def _fastest(threads: int) -> Kernels:
-    against = []
+    against: list[str] = []
     for instructions in _FASTEST_FIRST:
         if not (why := obstacle(instructions)):
             return _taken(NativeKernels(instructions, threads), threads, against)

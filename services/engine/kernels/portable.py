@@ -45,7 +45,14 @@ class PortableOperations:
     """See `Operations`."""
 
     def attention(
-        self, step: Ragged, blocks: torch.Tensor, kv: KvFormat, rotary: Rotary, heads: int, dtype: torch.dtype
+        self,
+        step: Ragged,
+        blocks: torch.Tensor,
+        kv: KvFormat,
+        rotary: Rotary,
+        heads: int,
+        *,
+        dtype: torch.dtype,
     ) -> TiledAttention:
         return TiledAttention(step, PortableCache(blocks, kv), rotary, heads, dtype)
 

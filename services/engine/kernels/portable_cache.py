@@ -48,7 +48,9 @@ class CachedLayer:
     elements: torch.Tensor
     scales: torch.Tensor | None
 
-    def store(self, blocks: torch.Tensor, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def store(
+        self, blocks: torch.Tensor, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> None:
         """Stores a step's.
 
         Args:

@@ -41,7 +41,14 @@ class Operations(Protocol):
     """
 
     def attention(
-        self, step: Ragged, blocks: torch.Tensor, kv: KvFormat, rotary: Rotary, heads: int, dtype: torch.dtype
+        self,
+        step: Ragged,
+        blocks: torch.Tensor,
+        kv: KvFormat,
+        rotary: Rotary,
+        heads: int,
+        *,
+        dtype: torch.dtype,
     ) -> Attention:
         """Prepares one step.
 

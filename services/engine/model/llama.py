@@ -43,7 +43,7 @@ class Llama:
         """As `Decoder.forward`."""
         kernels, weights, eps = self._kernels, self.weights, self.architecture.rms_norm_eps
         heads = self.architecture.num_attention_heads
-        attention = kernels.attention(step, blocks, self.kv, self._rotary, heads, self.dtype)
+        attention = kernels.attention(step, blocks, self.kv, self._rotary, heads, dtype=self.dtype)
         residual = kernels.embed(weights.embedding, torch.from_numpy(step.token_ids))
         for index, layer in enumerate(weights.layers):
             hidden = kernels.rms_norm(residual, layer.attention_norm, eps)

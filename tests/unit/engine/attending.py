@@ -63,9 +63,7 @@ class Attending:
         """
         mixed: list[list[torch.Tensor]] = [[] for _ in qkv]
         for shares in steps:
-            whole = torch.cat(
-                [x[at : at + n] for x, at, n in zip(qkv, self._computed, shares, strict=True)]
-            )
+            whole = torch.cat([x[at : at + n] for x, at, n in zip(qkv, self._computed, shares, strict=True)])
             out = self._attend(self._ragged(shares), whole).split(list(shares))
             for kept, part in zip(mixed, out, strict=True):
                 kept.append(part)
@@ -78,7 +76,9 @@ class Attending:
         tables = np.zeros((len(present), max(len(self._tables[i]) for i in present)), np.int32)
         for row, i in zip(tables, present, strict=True):
             row[: len(self._tables[i])] = self._tables[i]
-        positions = [np.arange(self._computed[i], self._computed[i] + shares[i], dtype=np.int32) for i in present]
+        positions = [
+            np.arange(self._computed[i], self._computed[i] + shares[i], dtype=np.int32) for i in present
+        ]
         return Ragged(
             token_ids=np.zeros(rows[-1], np.int32),
             positions=np.concatenate(positions),
@@ -91,7 +91,7 @@ class Attending:
         if self._team is not None:
             return self._natively(self._team, step, qkv)
         attention = PortableOperations().attention(
-            step, self._blocks, self._kv, self._rotary, self._heads, self._dtype
+            step, self._blocks, self._kv, self._rotary, self._heads, dtype=self._dtype
         )
         return attention(0, qkv)[: len(qkv)]
 
@@ -118,7 +118,9 @@ class Attending:
 def attended(qkv: torch.Tensor, heads: int, kv_heads: int, rotary: Rotary) -> torch.Tensor:
     """The same of one sequence, in float64 and with nothing rounded."""
     length = len(qkv)
-    q, k, v = qkv.double().view(length, heads + 2 * kv_heads, -1).tensor_split((heads, heads + kv_heads), dim=1)
+    q, k, v = (
+        qkv.double().view(length, heads + 2 * kv_heads, -1).tensor_split((heads, heads + kv_heads), dim=1)
+    )
     q, k = _turned(q, rotary), _turned(k, rotary)
     k, v = (x.repeat_interleave(heads // kv_heads, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])

@@ -12,6 +12,7 @@ from services.common.checkpoint.kernel_layout import PACKED32
 from services.common.checkpoint.pack import Elements, pack, pack_gated
 from services.engine.kernels.cpu.native_kernels import NativeKernels
 from services.engine.kernels.cpu.native_llama import NativeLlama
+from services.engine.kernels.cpu.team import Team
 from services.engine.kv_format import KvFormat
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
 
@@ -26,7 +27,9 @@ class PackingKernels(NativeKernels):
 
 
 class _Packed(NativeLlama):
-    def __init__(self, architecture, weights, kv, max_positions, team) -> None:  # type: ignore[no-untyped-def]
+    def __init__(
+        self, architecture: Architecture, weights: LlamaWeights, kv: KvFormat, max_positions: int, team: Team
+    ) -> None:
         self._packed = packed_weights(weights)
         super().__init__(architecture, self._packed, kv, max_positions, team)
         self.weights = weights

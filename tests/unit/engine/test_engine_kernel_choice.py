@@ -25,6 +25,8 @@ AVX512 = Cpu(
     xcr0=0xE7,
 )
 
+LACKS_AVX512 = "avx512_bf16: this CPU, or its system, lacks AVX-512 with BF16"
+
 
 def is_built(instructions: InstructionSet) -> bool:
     try:
@@ -40,7 +42,7 @@ built = pytest.mark.skipif(
 
 
 def altered(cpu: Cpu, **fields: int) -> Cpu:
-    return Cpu(**{name: fields.get(name, getattr(cpu, name)) for name, _ in Cpu._fields_})
+    return Cpu(**{name: fields.get(name, getattr(cpu, name)) for name, *_ in Cpu._fields_})
 
 
 def chosen(choice: KernelChoice = "auto") -> tuple[Kernels, MutableMapping[str, Any]]:
@@ -88,12 +90,11 @@ def test_a_set_runs_where_the_cpu_has_its_instructions_and_the_system_keeps_thei
     ("has", "expected", "told"),
     [
         (("avx512_bf16", "avx2"), "avx512_bf16", ""),
-        (("avx2",), "avx2", "avx512_bf16: this CPU, or its system, lacks AVX-512 with BF16"),
+        (("avx2",), "avx2", LACKS_AVX512),
         (
             (),
             "portable",
-            "avx512_bf16: this CPU, or its system, lacks AVX-512 with BF16; "
-            "avx2: this CPU, or its system, lacks AVX2 with FMA and F16C",
+            f"{LACKS_AVX512}; avx2: this CPU, or its system, lacks AVX2 with FMA and F16C",
         ),
     ],
 )
@@ -119,7 +120,9 @@ def test_a_slower_set_is_taken_when_asked_for(choice: KernelChoice, monkeypatch:
 def test_a_set_that_cannot_run_is_refused_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who forces one does not get another."""
     on_a_cpu_with(monkeypatch, "avx2")
-    with pytest.raises(Unsupported, match="avx512_bf16 cannot run here: this CPU, or its system, lacks AVX-512") as refused:
+    with pytest.raises(
+        Unsupported, match="avx512_bf16 cannot run here: this CPU, or its system, lacks AVX-512"
+    ) as refused:
         choose_kernels("avx512_bf16", 1)
     assert "KERNELS_UNSUPPORTED" == refused.value.reason
 

@@ -171,7 +171,9 @@ def sequences(
     return rotary, qkv, [attended(x, heads, kv_heads, rotary) for x in qkv]
 
 
-def worst_error(kernels: KernelName, kv_dtype: DType, shape: tuple[int, int, int], *, is_exact: bool) -> float:
+def worst_error(
+    kernels: KernelName, kv_dtype: DType, shape: tuple[int, int, int], *, is_exact: bool
+) -> float:
     """The greatest error of any element, over the greatest value that was mixed."""
     heads, kv_heads, head_dim = shape
     rotary, qkv, expected = sequences(shape, is_exact=is_exact)
@@ -229,7 +231,11 @@ def test_attention_of_a_row_has_the_same_bits_however_its_sequence_is_cut(
     together = Attending(kernel_name, kv, heads, rotary, LENGTHS).run(qkv, STEPS)
     for whole, x, length in zip(together, qkv, LENGTHS, strict=True):
         alone = Attending(kernel_name, kv, heads, rotary, [length])
-        pieces = [(length - length // 2,), *[(1,)] * min(3, length // 2), (length // 2 - min(3, length // 2),)]
+        pieces = [
+            (length - length // 2,),
+            *[(1,)] * min(3, length // 2),
+            (length // 2 - min(3, length // 2),),
+        ]
         (cut,) = alone.run([x], [piece for piece in pieces if piece[0]])
         assert torch.equal(whole, cut)
 
@@ -242,6 +248,7 @@ def test_what_is_not_finite_stays_so_in_int8(kernel_name: KernelName) -> None:
     rotary, qkv, _ = sequences((1, 1, 8), is_exact=False)
     spoilt = qkv[3].clone()
     spoilt[2, -1] = torch.nan
-    (mixed,) = Attending(kernel_name, KvFormat(DType.INT8, 1, 1, 8), 1, rotary, [17]).run([spoilt], [(17,)])
+    attending = Attending(kernel_name, KvFormat(DType.INT8, 1, 1, 8), 1, rotary, [17])
+    (mixed,) = attending.run([spoilt], [(2,), (15,)])
     assert bool(mixed[:2].isfinite().all())
     assert not bool(mixed[2:].isfinite().all(1).any())

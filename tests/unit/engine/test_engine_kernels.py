@@ -34,7 +34,9 @@ def matrices(rows: int, columns: int, inner: int, dtype: torch.dtype) -> tuple[t
 
 @DTYPES
 @SIZES
-def test_a_product_is_right(columns: int, inner: int, dtype: torch.dtype, instructions: InstructionSet) -> None:
+def test_a_product_is_right(
+    columns: int, inner: int, dtype: torch.dtype, instructions: InstructionSet
+) -> None:
     """Stored and added, for sizes that fill no vector, against double precision."""
     x, w = matrices(23, columns, inner, dtype)
     y, sums = torch.full((23, columns), torch.nan), torch.ones(23, columns)
@@ -60,7 +62,9 @@ def test_a_gated_product_is_right(dtype: torch.dtype, instructions: InstructionS
 
 @DTYPES
 @SIZES
-def test_a_row_has_the_same_bits_in_every_company(columns: int, inner: int, dtype: torch.dtype, instructions: InstructionSet) -> None:
+def test_a_row_has_the_same_bits_in_every_company(
+    columns: int, inner: int, dtype: torch.dtype, instructions: InstructionSet
+) -> None:
     """Alone, among up to 40, at any place, with one thread or three."""
     x, w = matrices(40, columns, inner, dtype)
     whole = torch.empty(40, columns)
@@ -90,7 +94,9 @@ def test_a_decoder_has_the_same_bits_with_any_number_of_threads(
 ) -> None:
     """Who computes a tile does not matter."""
     one, three = (
-        Decoding(artifacts["grouped"], NativeKernels(instructions, threads), "auto").together(prompts(), 8, chunk_tokens=50)
+        Decoding(artifacts["grouped"], NativeKernels(instructions, threads), "auto").together(
+            prompts(), 8, chunk_tokens=50
+        )
         for threads in (1, 3)
     )
     assert one == three
@@ -144,7 +150,9 @@ print(*sorted(set(re.findall(r"/\\S*(?:libgomp|libomp|libiomp)\\S*", open("/proc
     assert 1 == len(found.stdout.splitlines()[-1].split())
 
 
-def test_a_step_of_nothing_sampled_computes_no_logits(artifacts: dict[str, Path], instructions: InstructionSet) -> None:
+def test_a_step_of_nothing_sampled_computes_no_logits(
+    artifacts: dict[str, Path], instructions: InstructionSet
+) -> None:
     """A chunk in the middle of a prompt stores keys and values, and that is all."""
     decoding = Decoding(artifacts["grouped"], NativeKernels(instructions, 1), "auto")
     (whole,) = decoding.together(prompts((100,)), 2, chunk_tokens=512)

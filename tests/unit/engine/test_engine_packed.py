@@ -58,7 +58,9 @@ def test_a_gated_packed_product_is_right(columns: int, inner: int, instructions:
 
 
 @SIZES
-def test_a_row_of_a_packed_product_has_the_same_bits_in_every_company(columns: int, inner: int, instructions: InstructionSet) -> None:
+def test_a_row_of_a_packed_product_has_the_same_bits_in_every_company(
+    columns: int, inner: int, instructions: InstructionSet
+) -> None:
     """Alone, among up to 40, at any place, with one thread or three.
 
     Fault injection: turns red when multiply_strip adds two halves of the pairs for strips of one row.
@@ -88,7 +90,9 @@ def test_a_packed_decoder_differs_from_one_row_after_row_by_rounding_only(
 ) -> None:
     """Teacher-forced on the same tokens, logits are close."""
     plain = Decoding(artifacts[model], NativeKernels(instructions, 2), "auto").together(prompts(), 8)
-    packed = Decoding(artifacts[model], PackingKernels(instructions, 2), "auto").forced(prompts(), [a.ids for a in plain])
+    packed = Decoding(artifacts[model], PackingKernels(instructions, 2), "auto").forced(
+        prompts(), [a.ids for a in plain]
+    )
     for one, other in zip(plain, packed, strict=True):
         for ours, theirs in zip(one.logits, other.logits, strict=True):
             torch.testing.assert_close(torch.from_numpy(ours), torch.from_numpy(theirs), atol=0.15, rtol=0.05)

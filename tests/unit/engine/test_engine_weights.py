@@ -311,7 +311,12 @@ def test_r_g1_every_factor_of_a_build_is_hashed(artifacts: dict[str, Path]) -> N
     """
     graph = Header.decode((artifacts["grouped"] / "model.halogen").read_bytes()).graph
     build = build_of("portable", torch.bfloat16, DType.BF16)
-    builds = [build, build_of("avx512_bf16", torch.bfloat16, DType.BF16), build_of("portable", torch.float32, DType.BF16), build_of("portable", torch.bfloat16, DType.INT8)]
+    builds = [
+        build,
+        build_of("avx512_bf16", torch.bfloat16, DType.BF16),
+        build_of("portable", torch.float32, DType.BF16),
+        build_of("portable", torch.bfloat16, DType.INT8),
+    ]
     builds += [
         build._replace(**{part: {**factors, name: "other"}})
         for part, factors in build._asdict().items()

@@ -13,8 +13,8 @@ class BuildNative(build_ext):
     """Names each library as ctypes looks for it, and keeps apart what is compiled of the same sources for each."""
 
     def build_extension(self, ext: Extension) -> None:
-        shared = self.build_temp
-        self.build_temp = str(Path(shared) / ext.name)
+        shared: str = self.build_temp
+        self.build_temp: str = str(Path(shared) / ext.name)
         super().build_extension(ext)
         self.build_temp = shared
 
