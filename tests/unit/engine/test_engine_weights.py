@@ -228,8 +228,8 @@ def test_float32_weights_are_not_copied_down_to_bfloat16(artifacts: dict[str, Pa
     """The one allowed copy is the one upwards."""
     with pytest.raises(Unsupported, match="--dtype bfloat16"):
         loading("bfloat16").load(prepared(artifacts["wide_heads"]))
-    assert torch.float32 == loading("auto").load(prepared(artifacts["wide_heads"]))._blocks.dtype
-    assert torch.float32 == loading("float32").load(prepared(artifacts["grouped"]))._blocks.dtype
+    assert DType.FP32 == loading("auto").load(prepared(artifacts["wide_heads"]))._decoder.kv.dtype
+    assert DType.FP32 == loading("float32").load(prepared(artifacts["grouped"]))._decoder.kv.dtype
 
 
 def test_float16_weights_are_served_from_copies_that_are_exact(
@@ -243,7 +243,7 @@ def test_float16_weights_are_served_from_copies_that_are_exact(
     convert(artifacts["wide_heads"], tmp_path / "fp16", options=fp16)
     exact, halved = (loading().load(prepared(path)) for path in (artifacts["wide_heads"], tmp_path / "fp16"))
     expected, actual = (model._decoder.weights.embedding for model in (exact, halved))
-    assert torch.float32 == actual.dtype == halved._blocks.dtype
+    assert (torch.float32, DType.FP32) == (actual.dtype, halved._decoder.kv.dtype)
     assert torch.equal(expected.half().float(), actual)
 
 
