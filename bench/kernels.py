@@ -10,11 +10,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 import numpy as np
 import torch
 
+from bench.figure import Figure, write_figures
 from bench.random_llama import SHAPES, in_huge_pages, random_weights
 from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.dtype import DType
@@ -59,6 +61,13 @@ CASES: Final = {
 }
 
 
+class Effort(NamedTuple):
+    """How many rounds, and how long each takes at least for a layout."""
+
+    rounds: int
+    round_s: float
+
+
 def step_of(case: Case) -> Ragged:
     """The step; every sequence has blocks of its own."""
     blocks = -(-(case.old + case.new) // BLOCK_TOKENS)
@@ -100,38 +109,49 @@ def weight_bytes(weights: LlamaWeights) -> int:
     return sum(matrix.nbytes for matrix in (*matrices, weights.head))
 
 
+class Times(NamedTuple):
+    """Seconds, round by round: of a step on weights row after row, of one on packed ones, of a pass over memory."""
+
+    rows: list[float]
+    packed: list[float]
+    probe: list[float]
+
+
 def measure(
-    name: str, cases: list[Case], rounds: int, round_s: float, team: Team, kv_dtype: KvChoice
-) -> None:
-    shape, kv = SHAPES[name], KvFormat.of(SHAPES[name], kv_dtype, DType.BF16)
-    made = {layout: random_weights(shape, packed=layout == "packed") for layout in ("rows", "packed")}
-    subjects = {layout: Subject(shape, weights, kv, team) for layout, weights in made.items()}
-    memory = in_huge_pages(np.ones(_PROBE_BYTES // 2, np.uint16))
-    nbytes = weight_bytes(made["packed"])
-    print(f"{name}: {nbytes / 1e6:.0f} MB of weights a step, keys and values in {kv.dtype}")
-    for case in cases:
-        took: dict[str, list[float]] = {"rows": [], "packed": [], "probe": []}
-        for _ in range(rounds):
-            for layout, subject in subjects.items():
-                took["probe"].append(seconds(lambda: team.read(memory), 0))
-                took[layout].append(seconds(lambda s=subject: s.step(case), round_s))  # type: ignore[misc]
-        tell(case, took, nbytes)
+    case: Case, rows: Subject, packed: Subject, team: Team, memory: torch.Tensor, effort: Effort
+) -> Times:
+    times = Times([], [], [])
+    for _ in range(effort.rounds):
+        times.rows.append(seconds(lambda: rows.step(case), effort.round_s))
+        times.probe.append(seconds(lambda: team.read(memory), 0))
+        times.packed.append(seconds(lambda: packed.step(case), effort.round_s))
+    return times
 
 
-def tell(case: Case, took: dict[str, list[float]], nbytes: int) -> None:
-    """One line: medians, and the packed layout's share of memory's speed, round by round."""
-    middle = {name: statistics.median(found) for name, found in took.items()}
+def told(shape: str, case: Case, times: Times, nbytes: int) -> Figure:
+    """How many times as fast packed ones are, by medians of what each round says; prints more."""
+    rows, packed, probe = map(statistics.median, times)
     tokens = case.sequences * case.new
     share = statistics.median(
-        nbytes / packed / (_PROBE_BYTES / probe)
-        for packed, probe in zip(took["packed"], took["probe"][1::2], strict=True)
+        nbytes / step / (_PROBE_BYTES / read) for step, read in zip(times.packed, times.probe, strict=True)
     )
-    gain = statistics.median(a / b for a, b in zip(took["rows"], took["packed"], strict=True))
+    gain = statistics.median(a / b for a, b in zip(times.rows, times.packed, strict=True))
     print(
-        f"{case.name:14} rows {middle['rows'] * 1e3:8.2f} ms {tokens / middle['rows']:8.0f} tokens/s   "
-        f"packed {middle['packed'] * 1e3:8.2f} ms {tokens / middle['packed']:8.0f} tokens/s   x {gain:4.2f}   "
-        f"probe {_PROBE_BYTES / middle['probe'] / 1e9:5.1f} GB/s, weights at {share:4.0%} of it"
+        f"{case.name:14} rows {rows * 1e3:8.2f} ms {tokens / rows:8.0f} tokens/s   "
+        f"packed {packed * 1e3:8.2f} ms {tokens / packed:8.0f} tokens/s   x {gain:4.2f}   "
+        f"probe {_PROBE_BYTES / probe / 1e9:5.1f} GB/s, weights at {share:4.0%} of it"
     )
+    return Figure(name=f"packed_{shape}_{case.name}_vs_rows", value=gain, unit="x")
+
+
+def compare(shape: str, cases: list[Case], effort: Effort, team: Team, kv_dtype: KvChoice) -> list[Figure]:
+    """All cases of one shape."""
+    kv = KvFormat.of(SHAPES[shape], kv_dtype, DType.BF16)
+    weights = [random_weights(SHAPES[shape], packed=packed) for packed in (False, True)]
+    rows, packed = (Subject(SHAPES[shape], each, kv, team) for each in weights)
+    memory, nbytes = in_huge_pages(np.ones(_PROBE_BYTES // 2, np.uint16)), weight_bytes(weights[1])
+    print(f"{shape}: {nbytes / 1e6:.0f} MB of weights a step, keys and values in {kv.dtype}")
+    return [told(shape, case, measure(case, rows, packed, team, memory, effort), nbytes) for case in cases]
 
 
 def main() -> None:
@@ -145,12 +165,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--kernels", choices=INSTRUCTION_SETS, default=next(iter(INSTRUCTION_SETS)))
     parser.add_argument("--kv-dtype", choices=get_args(KvChoice), default="auto")
+    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    team = Team(asked.kernels, asked.threads)
-    for name in asked.shapes:
-        measure(
-            name, [CASES[case] for case in asked.cases], asked.rounds, asked.round_s, team, asked.kv_dtype
-        )
+    team, effort = Team(asked.kernels, asked.threads), Effort(asked.rounds, asked.round_s)
+    cases = [CASES[case] for case in asked.cases]
+    figures = [
+        figure for shape in asked.shapes for figure in compare(shape, cases, effort, team, asked.kv_dtype)
+    ]
+    if asked.json:
+        write_figures(asked.json, figures)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from services.engine.model.llama_weights import LayerWeights, LlamaWeights
 _HUGE: Final = 2 << 20
 
 
-def _shape(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int) -> Architecture:
+def _shape(
+    hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int
+) -> Architecture:
     return Architecture(
         model_type="llama",
         dtype=DType.BF16,
@@ -54,7 +56,9 @@ class _Maker:
 
     def numbers(self, rows: int, columns: int) -> Elements:
         """Small ones of either sign, as bits of bfloat16."""
-        return self._random.integers(0, 1 << 16, (rows, columns), np.uint16) & 0x807F | 0x3C80
+        return self._random.integers(0, 1 << 16, (rows, columns), np.uint16) & np.uint16(0x807F) | np.uint16(
+            0x3C80
+        )
 
     def matrix(self, rows: int, columns: int) -> torch.Tensor:
         numbers = self.numbers(rows, columns)

@@ -14,7 +14,7 @@
 #include "team.h"
 
 // Up to so many rows, every member norms all of them for itself rather than wait for the others' share.
-#define FEW_ROWS 32
+#define FEW_ROWS 16
 
 // Everything between the weights and the logits.
 struct scratch {
@@ -127,8 +127,8 @@ static const void *norm(struct team *team, int member, const struct work *work, 
     return s->hidden;
 }
 
-static void product(struct team *team, int member, const struct halogen_model *m, const void *x, const void *w, void *y, int rows,
-                    int columns, int inner, enum target target) {
+static void product(struct team *team, int member, const struct halogen_model *m, const void *x, const void *w,
+                    void *y, int rows, int columns, int inner, enum target target) {
     if (m->is_packed) packed_linear(team, member, x, w, y, rows, columns, inner, target);
     else linear(team, x, w, y, rows, columns, inner, m->is_bf16, target);
 }

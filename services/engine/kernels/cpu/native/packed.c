@@ -105,7 +105,7 @@ static void gate_strip(const float *gate, const float *up, uint32_t *strip, int 
 static void gated_panels(const uint32_t *x, const struct strips *shape, const char *panels, uint32_t *y,
                          const struct strips *out, int pair) {
     const ptrdiff_t bytes = (ptrdiff_t)shape->pairs * LINE_BYTES;
-    float gate[STRIP_ROWS * PANEL_COLUMNS], up[STRIP_ROWS * PANEL_COLUMNS];
+    _Alignas(64) float gate[STRIP_ROWS * PANEL_COLUMNS], up[STRIP_ROWS * PANEL_COLUMNS];
     for (int s = 0; s < shape->count; s++) {
         const uint32_t *from = x + strip_start(shape, s);
         const int rows = strip_rows(shape, s);
@@ -117,8 +117,8 @@ static void gated_panels(const uint32_t *x, const struct strips *shape, const ch
     }
 }
 
-void packed_linear(struct team *team, int member, const uint32_t *x, const void *w, void *y, int rows, int columns, int inner,
-                   enum target target) {
+void packed_linear(struct team *team, int member, const uint32_t *x, const void *w, void *y, int rows, int columns,
+                   int inner, enum target target) {
     const struct strips shape = strips_of(rows, inner), gated = strips_of(rows, columns / 2);
     const ptrdiff_t bytes = (ptrdiff_t)shape.pairs * LINE_BYTES;
     const int results = target == GATED ? columns / 2 : columns;

@@ -12,7 +12,7 @@
 // x is in strips, w packed, of `columns` columns and x's inner dimension. y is [rows, columns] in float32 for STORE and
 // ADD. For GATED, panels of gate and up take turns in w, `columns` counts both of them, and y becomes strips of
 // columns / 2 elements. Called by every member; ends with a barrier.
-void packed_linear(struct team *team, int member, const uint32_t *x, const void *w, void *y, int rows, int columns, int inner,
-                   enum target target);
+void packed_linear(struct team *team, int member, const uint32_t *x, const void *w, void *y, int rows, int columns,
+                   int inner, enum target target);
 
 #endif
