@@ -218,23 +218,6 @@ static ptrdiff_t query_bytes(const struct cache *cache) {
     return (ptrdiff_t)cache->head_dim * (is_paired(cache->kind) ? 2 : 4);
 }
 
-INLINE void store_kind(const float *key, const float *value, char *keys, ptrdiff_t head_bytes, int slot, int size,
-                       bool is_last, enum kv_kind kind) {
-    store_key(key, keys, slot, size, kind);
-    store_value(value, keys + head_bytes, slot, size, is_last, kind);
-}
-
-static void store_token(const struct cache *cache, const float *key, const float *value, char *keys, int slot,
-                        bool is_last) {
-    const int size = cache->head_dim;
-    switch (cache->kind) {
-    case KV_BF16: store_kind(key, value, keys, cache->head_bytes, slot, size, is_last, KV_BF16); break;
-    case KV_F16: store_kind(key, value, keys, cache->head_bytes, slot, size, is_last, KV_F16); break;
-    case KV_I8: store_kind(key, value, keys, cache->head_bytes, slot, size, is_last, KV_I8); break;
-    default: store_kind(key, value, keys, cache->head_bytes, slot, size, is_last, KV_F32);
-    }
-}
-
 // One token with one kv head and the group of heads that shares it.
 static void rotate_and_store(const struct attention *a, int token, int sequence, int kv_head) {
     const struct cache *cache = a->cache;
