@@ -37,7 +37,9 @@ def choose_kernels(choice: KernelChoice, threads: int) -> Kernels:
 
 def check_choice(choice: KernelChoice) -> None:
     """Raises Unsupported where `choose_kernels` would."""
-    if choice not in ("auto", "portable") and (against := obstacle(choice)):
+    if choice == "auto":
+        return
+    if choice != "portable" and (against := obstacle(choice)):
         raise Unsupported(
             f"kernels {choice} cannot run here: {against}; auto takes the fastest that can",
             reason="KERNELS_UNSUPPORTED",
