@@ -18,6 +18,11 @@ class EngineOffers:
     def __init__(self, engines: Mapping[str, EngineRecord]) -> None:
         self._engines = engines
 
+    @property
+    def all_pack(self) -> bool:
+        """Whether there are engines, and none of them uses bf16 weights as they are stored."""
+        return bool(self._engines) and all(each.offer and each.offer.packs for each in self._engines.values())
+
     def check(self, requires: Requirements) -> None:
         """Returns if an engine can serve it, or if none is there to say: each asks for itself when it comes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 import grpc
@@ -32,11 +32,20 @@ class _LoaderGone(Exception):
 
 
 class LoaderVerifier:
-    """Asks the first of `loaders` that answers."""
+    """Asks the first of `loaders` that answers.
 
-    def __init__(self, channels: ChannelPool, loaders: Loaders) -> None:
+    Args:
+        channels: To them.
+        loaders: Whom there are to ask.
+        is_mapped: Whether some engine may map weights as they are stored, so that they are worth their memory.
+    """
+
+    def __init__(
+        self, channels: ChannelPool, loaders: Loaders, is_mapped: Callable[[], bool] = lambda: True
+    ) -> None:
         self._channels = channels
         self._loaders = loaders
+        self._is_mapped = is_mapped
 
     async def verify(
         self, artifact_id: ArtifactId, *, verify_only: bool = False
@@ -45,7 +54,7 @@ class LoaderVerifier:
 
         Args:
             artifact_id: Which.
-            verify_only: Whether nothing of it is to be kept in memory.
+            verify_only: Whether nothing of it is to be kept in memory; nor is it where nobody would map it.
 
         A loader that dies meanwhile is followed by the next that answers, perhaps the same, started again.
 
@@ -70,6 +79,7 @@ class LoaderVerifier:
 
     async def _ask(self, artifact_id: ArtifactId, *, verify_only: bool) -> AsyncGenerator[Verified, None]:
         stub = LoaderServiceStub(self._channels.get(await self._first_ready()))
+        verify_only = verify_only or not self._is_mapped()
         request = pb.PrepareArtifactRequest(artifact_id=artifact_id, verify_only=verify_only)
         call = stub.PrepareArtifact(request)
         try:

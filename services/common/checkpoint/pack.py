@@ -49,7 +49,7 @@ def pack(matrix: Elements) -> Elements:
 
 
 def pack_gated(gate: Elements, up: Elements) -> Elements:
-    """Two matrices of one shape as one of twice as many panels: gate's and up's first, gate's and up's second, …"""
+    """Two matrices of one shape as one of twice as many panels: a panel of gate's, one of up's, in turn."""
     panels, *rest = packed_shape(*gate.shape)
     packed = np.zeros((2 * panels, *rest), np.uint16)
     put(packed, gate.ravel(), 0, gate.shape[1], GATE)

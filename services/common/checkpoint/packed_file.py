@@ -101,9 +101,14 @@ def expected_header(manifest: Manifest, layout: KernelLayout) -> Header:
     )
 
 
+def is_packable(architecture: Architecture) -> bool:
+    """Whether weights of such a model have the layout."""
+    return architecture.dtype is DType.BF16
+
+
 def check_packable(architecture: Architecture) -> None:
-    """Raises Unsupported unless there is such a layout for weights of that dtype."""
-    if architecture.dtype is not DType.BF16:
+    """Raises Unsupported unless they have."""
+    if not is_packable(architecture):
         raise Unsupported(
             f"weights of {architecture.dtype} are used as they are stored; only bf16 is packed",
             reason="LAYOUT_UNKNOWN",

@@ -61,9 +61,7 @@ def _layer(stored: dict[str, TensorSpec], prefix: str) -> Iterator[PackedTensor]
     yield packed("mlp.down_proj", "mlp.down_proj")
 
 
-def _packed(
-    name: str, sources: tuple[TensorSpec, ...], making: Making = Making.STACKED
-) -> PackedTensor:
+def _packed(name: str, sources: tuple[TensorSpec, ...], making: Making = Making.STACKED) -> PackedTensor:
     rows, columns = [spec.shape[0] for spec in sources], sources[0].shape[1]
     shape = packed_shape(sum(rows) if making is Making.STACKED else rows[0], columns)
     if making is Making.INTERLEAVED:

@@ -34,6 +34,7 @@ class PortableKernels:
     """See `Kernels`."""
 
     name = "portable"
+    layout = None
 
     def decoder(
         self, architecture: Architecture, weights: LlamaWeights, kv: KvFormat, max_positions: int

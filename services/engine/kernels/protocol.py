@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.engine.kv_format import KvFormat
 from services.engine.model.llama_weights import LlamaWeights
 from services.engine.model.rotary import Rotary
@@ -123,10 +124,14 @@ class Kernels(Protocol):
 
     Attributes:
         name: For logs and the runtime's build, for example "portable".
+        layout: How it wants bfloat16 matrices to lie, though it computes with them as they are stored, too; None: so.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def layout(self) -> KernelLayout | None: ...
 
     def decoder(
         self, architecture: Architecture, weights: LlamaWeights, kv: KvFormat, max_positions: int

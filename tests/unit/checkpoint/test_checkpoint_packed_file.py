@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,10 @@ from services.common.checkpoint.dtype import DType
 from services.common.checkpoint.header import Header
 from services.common.checkpoint.kernel_layout import PACKED32, KernelLayout
 from services.common.checkpoint.layout import ALIGNMENT, TensorSpec
+from services.common.checkpoint.manifest import Manifest, ManifestFile, Role
 from services.common.checkpoint.pack import pack, pack_gated
 from services.common.checkpoint.packed_file import PackedFile, expected_header
 from services.common.checkpoint.requirements import ANYWHERE, Requirements
-from services.common.checkpoint.manifest import Manifest, ManifestFile, Role
 from services.common.errors import CorruptData, Unsupported
 
 LLAMA: Final = Architecture(
@@ -58,7 +58,7 @@ def derive(file: PackedFile, whole: npt.NDArray[np.uint8], cuts: set[int]) -> np
     made = np.zeros(file.header.file_bytes, np.uint8)
     for begin, end in itertools.pairwise(sorted({0, *cuts, len(whole)})):
         for move in file.moves_of(begin, end):
-            move.put(memoryview(whole[begin:end]), begin, memoryview(made))
+            move.put(whole[begin:end].data, begin, made.data)
     return made
 
 
@@ -160,16 +160,16 @@ def test_an_unknown_layout_is_not_derived() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "fault"),
+    ("change", "fault"),
     [
-        ("source", "0" * 63, "64 hexadecimal digits"),
-        ("layout", KernelLayout("Packed/32", "x86"), "no plain name"),
+        ({"source": "0" * 63}, "64 hexadecimal digits"),
+        ({"layout": KernelLayout("Packed/32", "x86")}, "no plain name"),
     ],
 )
-def test_an_origin_that_is_none_is_refused(field: str, value: object, fault: str) -> None:
+def test_an_origin_that_is_none_is_refused(change: dict[str, Any], fault: str) -> None:
     """Nothing that could name a path, or no file at all, passes for an origin."""
     made = PackedFile.plan(whole_of(LLAMA)[0]).header
     assert made.derived is not None
-    wrong = dataclasses.replace(made, derived=made.derived._replace(**{field: value}))
+    wrong = dataclasses.replace(made, derived=made.derived._replace(**change))
     with pytest.raises(CorruptData, match=fault):
         Header.decode(wrong.encode())

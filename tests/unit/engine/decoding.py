@@ -56,6 +56,7 @@ class Decoding:
 
     Args:
         artifact: Its directory.
+        made: What a loader made of it; None: its files as they lie there.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Decoding:
         arena_bytes: int = 64 << 20,
         max_model_len: int = 0,
         kv_dtype: KvChoice = "auto",
+        made: PreparedArtifact | None = None,
     ) -> None:
         self.arena = Arena(arena_bytes)
         loading = ModelLoading(
@@ -76,7 +78,7 @@ class Decoding:
             max_model_len=max_model_len,
             kv_dtype=kv_dtype,
         )
-        self.model: ModelOnArena = loading.load(prepared(artifact))
+        self.model: ModelOnArena = loading.load(made or prepared(artifact))
 
     def together(self, prompts: Ordered[Prompt], new: int, *, chunk_tokens: int = 512) -> list[Answer]:
         """Answers all prompts in shared steps, each `new` tokens long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.kernel_layout import PACKED32
 from services.engine.kernels.cpu.library import INSTRUCTION_SETS, InstructionSet, load_library, runs_here
 from services.engine.kernels.cpu.native_llama import NativeLlama
 from services.engine.kernels.cpu.team import Team
@@ -28,6 +29,8 @@ class NativeKernels:
         instructions: What they are made of, and their name.
         threads: Threads that a step uses.
     """
+
+    layout = PACKED32
 
     def __init__(self, instructions: InstructionSet, threads: int) -> None:
         self.name = instructions
