@@ -226,7 +226,7 @@ class _Room:
             **dataclasses.asdict(identity),
             runtime_build=self._build,
             serves=self._config.serves,
-            offer=OfferRecord(**self._offer._asdict(), packs=self._loading.layout is not None),
+            offer=OfferRecord(**self._offer._asdict(), layout=str(self._loading.layout or "")),
         )
 
         async def tell(registration: Registration[EngineRecord]) -> None:

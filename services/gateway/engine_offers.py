@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.checkpoint.requirements import Offer, Requirements, refusal
 from services.common.registry.records import EngineRecord, OfferRecord
 
@@ -19,9 +20,10 @@ class EngineOffers:
         self._engines = engines
 
     @property
-    def all_pack(self) -> bool:
-        """Whether there are engines, and none of them uses bf16 weights as they are stored."""
-        return bool(self._engines) and all(each.offer and each.offer.packs for each in self._engines.values())
+    def layouts(self) -> frozenset[KernelLayout | None]:
+        """How the engines that are there want weights to lie; None among them: as they are stored."""
+        offers = [engine.offer for engine in self._engines.values()]
+        return frozenset(KernelLayout.parse(offer.layout) if offer else None for offer in offers)
 
     def check(self, requires: Requirements) -> None:
         """Returns if an engine can serve it, or if none is there to say: each asks for itself when it comes.

@@ -88,7 +88,7 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
             _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
         offers = EngineOffers(facts.engines.records)
-        verifier = LoaderVerifier(channels, loaders, lambda: not offers.all_pack)
+        verifier = LoaderVerifier(channels, loaders, lambda: offers.layouts)
         _add_control(config, server, store, facts, verifier=verifier, files=files)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)

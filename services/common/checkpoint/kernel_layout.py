@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 PANEL_ROWS: Final = 32
 PAIR: Final = 2
@@ -22,6 +22,12 @@ class KernelLayout(NamedTuple):
     def __str__(self) -> str:
         """As a part of a file's name."""
         return f"{self.abi}.{self.isa}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """What `str` gave; None where it is nothing of the kind."""
+        abi, _, isa = text.partition(".")
+        return cls(abi, isa) if abi and isa else None
 
 
 PACKED32: Final = KernelLayout("packed32-v1", "x86")

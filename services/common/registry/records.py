@@ -236,14 +236,14 @@ class ProcessRecord(Record):
 class OfferRecord(Record):
     """What an engine offers to artifacts, to be compared with what they require.
 
-    packs is whether it has bf16 weights packed by its loader, and so does not use them as they are stored.
+    layout is how its loader is to lay out weights that can be, as ABI.ISA; empty: as they are stored.
     """
 
     runtime: str
     device_class: str
     precisions: tuple[str, ...]
     input_schemas: tuple[str, ...]
-    packs: bool = False
+    layout: str = ""
 
 
 class EngineRecord(ProcessRecord):

@@ -23,9 +23,7 @@ _PLAIN: Final = 2  # dimensions of a matrix that lies row after row
 log = structlog.get_logger(component="checkpoint")
 
 
-def build_of(
-    kernels: str, dtype: torch.dtype, kv: DType, layout: KernelLayout | None = None
-) -> Build:
+def build_of(kernels: str, dtype: torch.dtype, kv: DType, layout: KernelLayout | None = None) -> Build:
     """What this build brings: its kernels, what it computes and stores keys and values in, its device and versions.
 
     And how its weights lie, if not as they are stored.

@@ -238,6 +238,7 @@ def test_a_layout_makes_another_build(artifacts: dict[str, Path]) -> None:
     """Its bits may be others, so nothing that was computed with one is taken for the other's."""
     graph = manifest_of(artifacts["grouped"]).requires.graph
     roots = {
-        Built(graph, build_of("avx512_bf16", torch.bfloat16, DType.BF16, layout)).root for layout in (None, PACKED32)
+        Built(graph, build_of("avx512_bf16", torch.bfloat16, DType.BF16, layout)).root
+        for layout in (None, PACKED32)
     }
     assert 2 == len(roots)
