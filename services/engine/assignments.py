@@ -158,6 +158,7 @@ class Assignments:
                 state=generations[artifact_id].state,
                 error=generations[artifact_id].error,
                 failure=generations[artifact_id].failure,
+                layout=generations[artifact_id].layout,
             )
             for pair, revisions in sorted(self._revisions.items())
             for artifact_id, revision in sorted(revisions.items(), key=lambda item: item[1])

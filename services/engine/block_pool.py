@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+import contextlib
+import threading
+from collections.abc import Iterator
 
+from services.engine.extent import EXTENT_BLOCKS, extents
+from services.engine.page import Page
+from services.engine.reservation import Reservation
 from services.engine.span_set import Run, Span, SpanSet
 
 
@@ -14,21 +17,35 @@ class BlockPool:
     """Lends blocks of one arena to generations whose blocks may differ in size.
 
     Block `i` of size `b` lies at bytes ``[i * b, (i + 1) * b)``, so that every generation sees the arena as an
-    array of its own blocks. Any byte is free, in exactly one reservation, or in exactly one page. Pages that nobody
-    uses count as room: they go, longest unused first, when a reservation needs their bytes.
+    array of its own blocks. Any byte is free, withheld, in exactly one reservation, or in exactly one page. Pages that
+    nobody uses count as room: they go, longest unused first, when a reservation needs their bytes.
+
+    Blocks are handed out in extents, as large as what is asked for allows: long sequences lie in few stretches, and
+    holes stay large, whoever needs them next.
+
+    Any thread may call; whoever asks and then acts on the answer holds `lock` meanwhile.
 
     Args:
         total_bytes: Size of the arena.
+        min_free_ratio: The part of it that is left to requests that grow: new ones do not get it, and kept pages go
+            before it is needed.
 
     Attributes:
+        total_bytes: As above; changes with `extend` and `give_up`.
+        lock: Held by every call.
         reclaimable_bytes: In pages that nobody uses.
     """
 
-    def __init__(self, total_bytes: int) -> None:
+    def __init__(self, total_bytes: int, min_free_ratio: float = 0) -> None:
         self.total_bytes = total_bytes
+        self.lock = threading.RLock()
         self.reclaimable_bytes = 0
+        self._min_free_ratio = min_free_ratio
+        self._reserved_bytes = 0
+        self._in_use_bytes = 0
         self._free = SpanSet([Span(0, total_bytes)])
         self._room = SpanSet([Span(0, total_bytes)])  # what is free, and the pages that nobody uses
+        self._withheld = SpanSet()
         self._held: set[Reservation] = set()
         self._in_use: set[Page] = set()
         self._unused: collections.OrderedDict[Page, None] = collections.OrderedDict()  # longest unused first
@@ -36,59 +53,157 @@ class BlockPool:
     @property
     def used_bytes(self) -> int:
         """Reserved, or in pages that somebody uses; each page once."""
-        reserved = sum(reservation.total_bytes for reservation in self._held)
-        return reserved + sum(page.total_bytes for page in self._in_use)
+        return self._reserved_bytes + self._in_use_bytes
 
     @property
     def free_bytes(self) -> int:
         return self._free.total_bytes
 
+    @property
+    def withheld_bytes(self) -> int:
+        """Free, but lent to nobody for a moment."""
+        return self._withheld.total_bytes
+
+    @property
+    def free_spans(self) -> tuple[Span, ...]:
+        return self._free.spans
+
+    @property
+    def min_free_bytes(self) -> int:
+        """Left to requests that grow."""
+        return int(self._min_free_ratio * self.total_bytes)
+
+    @property
+    def promisable_bytes(self) -> int:
+        """The most that new requests may have together."""
+        return self.total_bytes - self.min_free_bytes
+
+    @property
+    def extents(self) -> collections.Counter[int]:
+        """How many extents of each size, in blocks, have been handed to those who hold reservations."""
+        with self.lock:
+            runs = [run for reservation in self._held for run in reservation.runs]
+        return collections.Counter(size for run in runs for size in extents(run))
+
     def room(self, block_bytes: int) -> int:
-        """How many more blocks of this size can be reserved."""
-        return self._room.fit(block_bytes)
+        """How many more blocks of this size there are for those that grow."""
+        with self.lock:
+            return self._room.fit(block_bytes)
 
     def can_reserve(self, block_bytes: int, blocks: int) -> bool:
-        return self.room(block_bytes) >= blocks
+        """Whether a new request may have so many blocks."""
+        with self.lock:
+            left_bytes = self._room.total_bytes - blocks * block_bytes
+            return left_bytes >= self.min_free_bytes and self.room(block_bytes) >= blocks
 
     def reserve(self, block_bytes: int, blocks: int) -> Reservation:
-        """Sets blocks aside, the lowest that are free; cannot fail after `can_reserve` said yes.
+        """Sets blocks aside for a new request; cannot fail after `can_reserve` said yes.
 
         Raises:
             ValueError: It would have said no.
         """
-        if not self.can_reserve(block_bytes, blocks):
-            raise ValueError(f"no room for {blocks} blocks of {block_bytes} bytes: ask can_reserve first")
-        self._make_room(block_bytes, blocks)
-        reservation = Reservation(self, block_bytes, self._free.lowest(block_bytes, blocks))
-        for span in reservation.spans():
-            self._free.remove(span)
-            self._room.remove(span)
-        self._held.add(reservation)
+        with self.lock:
+            if not self.can_reserve(block_bytes, blocks):
+                raise ValueError(f"no room for {blocks} blocks of {block_bytes} bytes: ask can_reserve first")
+            reservation = Reservation(self, block_bytes, self._lend(block_bytes, blocks))
+            self._held.add(reservation)
+            self._keep_some_free()
         return reservation
+
+    def can_grow(self, reservation: Reservation, blocks: int) -> bool:
+        """Whether a reservation may have so many more blocks."""
+        return self.room(reservation.block_bytes) >= blocks
+
+    def extend(self, total_bytes: int) -> None:
+        """The arena goes on to `total_bytes`."""
+        with self.lock:
+            more = Span(self.total_bytes, total_bytes)
+            self._free.add(more)
+            self._room.add(more)
+            self.total_bytes = total_bytes
+
+    def give_up(self, total_bytes: int) -> Span:
+        """The arena ends at `total_bytes`, or as soon after as nothing that is lent lies beyond.
+
+        Returns:
+            The bytes that it has no more: whatever was kept there is gone.
+        """
+        with self.lock:
+            end = max(total_bytes, self.total_bytes - self._room.last_bytes(self.total_bytes))
+            for page in [each for each in self._unused if each.span.end > end]:
+                self._evict(page)
+            gone = Span(end, self.total_bytes)
+            if gone.size_bytes:
+                self._remove_free(gone)
+            self.total_bytes = end
+        return gone
+
+    @contextlib.contextmanager
+    def withheld(self, wanted: Span) -> Iterator[tuple[Span, ...]]:
+        """What of `wanted` is free is lent to nobody while the scope lasts."""
+        with self.lock:
+            spans = self._free.within(wanted)
+            for span in spans:
+                self._remove_free(span)
+                self._withheld.add(span)
+        try:
+            yield spans
+        finally:
+            with self.lock:
+                for span in spans:
+                    self._withheld.remove(span)
+                    self._add_free(span)
 
     def check(self) -> None:
         """Raises AssertionError unless the bytes that are free, kept and used are all there are."""
-        assert self.free_bytes + self.reclaimable_bytes == self._room.total_bytes
-        assert self._room.total_bytes + self.used_bytes == self.total_bytes
+        with self.lock:
+            assert self.free_bytes + self.reclaimable_bytes == self._room.total_bytes
+            assert self._room.total_bytes + self.used_bytes + self.withheld_bytes == self.total_bytes
 
     def check_spans(self) -> None:
         """Raises AssertionError unless every byte is free or lent exactly once; looks at every page there is."""
-        unused = [page.span for page in self._unused]
-        lent = [span for reservation in self._held for span in reservation.spans()]
-        lent += [page.span for page in self._in_use]
-        edges = sorted([*lent, *unused, *self._free.spans])
-        assert edges == _abutting(edges, self.total_bytes), f"bytes lost or lent twice: {edges}"
-        assert self._room.spans == SpanSet([*self._free.spans, *unused]).spans
-        assert self.reclaimable_bytes == sum(page.total_bytes for page in self._unused)
+        with self.lock:
+            unused = [page.span for page in self._unused]
+            reserved = [span for reservation in self._held for span in reservation.spans()]
+            in_use = [page.span for page in self._in_use]
+            free = [*self._free.spans, *self._withheld.spans]
+            edges = sorted([*reserved, *in_use, *unused, *free])
+            assert edges == _abutting(edges, self.total_bytes), f"bytes lost or lent twice: {edges}"
+            assert self._room.spans == SpanSet([*self._free.spans, *unused]).spans
+            assert [self._reserved_bytes, self._in_use_bytes, self.reclaimable_bytes] == [
+                sum(span.size_bytes for span in spans) for spans in (reserved, in_use, unused)
+            ]
+
+    def _lend(self, block_bytes: int, blocks: int) -> list[Run]:
+        """The lowest extents that there are, the largest first, and smaller ones where there are none."""
+        self._make_room(block_bytes, blocks)
+        self._reserved_bytes += blocks * block_bytes
+        runs: list[Run] = []
+        for size in EXTENT_BLOCKS:
+            for large in self._free.lowest(size * block_bytes, blocks // size):
+                run = Run(large.first * size, large.blocks * size)
+                self._remove_free(run.span(block_bytes))
+                blocks -= run.blocks
+                runs.append(run)
+        return runs
+
+    def _grow(self, reservation: Reservation, blocks: int) -> list[Run]:
+        if not self.can_grow(reservation, blocks):
+            raise ValueError(f"no room for {blocks} blocks more: ask can_grow first")
+        return self._lend(reservation.block_bytes, blocks)
 
     def _make_room(self, block_bytes: int, blocks: int) -> None:
         while (missing := blocks - self._free.fit(block_bytes)) > 0:
             missing_bytes = missing * block_bytes
             while missing_bytes > 0 and self._unused:
-                missing_bytes -= self._evict_oldest()
+                missing_bytes -= self._evict(next(iter(self._unused)))
 
-    def _evict_oldest(self) -> int:
-        page = next(iter(self._unused))
+    def _keep_some_free(self) -> None:
+        """So that whoever grows need not wait until pages have gone."""
+        while self._unused and self.free_bytes < self.min_free_bytes:
+            self._evict(next(iter(self._unused)))
+
+    def _evict(self, page: Page) -> int:
         self._free_unused(page)
         page.evicted()
         return page.total_bytes
@@ -101,143 +216,37 @@ class BlockPool:
 
     def _part(self, page: Page) -> None:
         self._in_use.add(page)
+        self._in_use_bytes += page.total_bytes
+        self._reserved_bytes -= page.total_bytes
 
     def _use(self, page: Page) -> None:
         del self._unused[page]
         self._in_use.add(page)
+        self._in_use_bytes += page.total_bytes
         self._room.remove(page.span)
         self.reclaimable_bytes -= page.total_bytes
 
     def _rest(self, page: Page) -> None:
         self._in_use.remove(page)
+        self._in_use_bytes -= page.total_bytes
         self._unused[page] = None
         self._room.add(page.span)
         self.reclaimable_bytes += page.total_bytes
+        self._keep_some_free()
 
     def _give_back(self, reservation: Reservation) -> None:
         self._held.remove(reservation)
+        self._reserved_bytes -= reservation.total_bytes
         for span in reservation.spans():
-            self._free.add(span)
-            self._room.add(span)
+            self._add_free(span)
 
+    def _add_free(self, span: Span) -> None:
+        self._free.add(span)
+        self._room.add(span)
 
-class Reservation:
-    """A right to some blocks, handed out one by one; a scope that gives all of them back, once."""
-
-    def __init__(self, pool: BlockPool, block_bytes: int, runs: tuple[Run, ...]) -> None:
-        self.block_bytes = block_bytes
-        self.blocks = sum(run.blocks for run in runs)
-        self._pool = pool
-        self._runs = runs
-        self._parted: set[int] = set()
-        self._untaken = iter([run.first + i for run in runs for i in range(run.blocks)])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def total_bytes(self) -> int:
-        return self.blocks * self.block_bytes
-
-    def take(self) -> int:
-        """The id of a block that nobody else writes to; another thread may call this.
-
-        Raises:
-            ValueError: Every block of the reservation has been taken.
-        """
-        for block in self._untaken:
-            return block
-        raise ValueError("all reserved blocks are taken: the worst case was computed too low")
-
-    def part_with(self, block: int, evicted: Callable[[], object]) -> Page:
-        """Makes a page of a taken block, which outlives the reservation; its maker is its first user.
-
-        Args:
-            block: Its id. Nobody writes to it any more.
-            evicted: As `Page` has it.
-
-        Raises:
-            ValueError: It is no block of this reservation (any more).
-        """
-        if block in self._parted or not any(0 <= block - run.first < run.blocks for run in self._runs):
-            raise ValueError(f"block {block} is not in this reservation (any more)")
-        self._parted.add(block)
-        self.blocks -= 1
-        page = Page(self._pool, block, self.block_bytes, evicted)
-        self._pool._part(page)  # noqa: SLF001  # the parts of one lending
-        return page
-
-    def close(self) -> None:
-        """Gives every block back, taken or not, that it has not parted with.
-
-        Raises:
-            KeyError: They were given back before.
-        """
-        self._pool._give_back(self)  # noqa: SLF001  # the parts of one lending
-
-    def spans(self) -> tuple[Span, ...]:
-        """The bytes of its blocks."""
-        own = SpanSet(run.span(self.block_bytes) for run in self._runs)
-        for block in self._parted:
-            own.remove(Run(block, 1).span(self.block_bytes))
-        return own.spans
-
-
-class Page:
-    """A block that is written and stays as it is: as long as anybody uses it, and after that until its bytes are needed.
-
-    Args:
-        evicted: Called when its bytes are taken for something else; it is not to be pinned any more.
-
-    Attributes:
-        block: Its id.
-        is_gone: Its bytes are free, or somebody else's.
-    """
-
-    def __init__(self, pool: BlockPool, block: int, block_bytes: int, evicted: Callable[[], object]) -> None:
-        self.block = block
-        self.evicted = evicted
-        self.is_gone = False
-        self._block_bytes = block_bytes
-        self._pool = pool
-        self._pins = 1
-        self._is_kept = True
-
-    @property
-    def total_bytes(self) -> int:
-        return self._block_bytes
-
-    @property
-    def span(self) -> Span:
-        return Run(self.block, 1).span(self._block_bytes)
-
-    def pin(self) -> None:
-        """One more user; `unpin` follows once."""
-        if not self._pins:
-            self._pool._use(self)  # noqa: SLF001  # the parts of one lending
-        self._pins += 1
-
-    def unpin(self) -> None:
-        """One user less; the last one leaves it to be reclaimed."""
-        assert self._pins > 0
-        self._pins -= 1
-        if not self._pins:
-            self._pool._rest(self)  # noqa: SLF001  # the parts of one lending
-            self._free_if_unkept()
-
-    def drop(self) -> None:
-        """Keeps it no longer than anybody uses it: its bytes are free after that. It is not to be pinned any more."""
-        self._is_kept = False
-        self._free_if_unkept()
-
-    def _free_if_unkept(self) -> None:
-        if not (self._is_kept or self._pins or self.is_gone):
-            self._pool._free_unused(self)  # noqa: SLF001  # the parts of one lending
+    def _remove_free(self, span: Span) -> None:
+        self._free.remove(span)
+        self._room.remove(span)
 
 
 def _abutting(spans: list[Span], total_bytes: int) -> list[Span]:

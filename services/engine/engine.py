@@ -23,7 +23,7 @@ from services.common.errors import (
 from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
-from services.engine.block_pool import Reservation
+from services.engine.reservation import Reservation
 from services.engine.lender import Lender, LoadedModel
 from services.engine.occupancy import LiveTicket, Occupancy
 from services.engine.prefix_cache import Prefix, PrefixCache

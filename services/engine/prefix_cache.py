@@ -11,8 +11,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from services.engine.block_pool import Page, Reservation
+from services.engine.page import Page
 from services.engine.prefix_key import PAGE_TOKENS, Origin, Sharers, chain, root
+from services.engine.reservation import Reservation
 
 _Int32s = npt.NDArray[np.int32]
 _SLICE: Final = 256  # pages
@@ -96,9 +97,9 @@ class Prefix:
     def find(self, tokens: Ordered[int]) -> None:
         """Pins the pages of `tokens` that are there, up to the first that is not."""
         for name in chain(self._name, tokens):
-            if (page := self._pages.get(name)) is None:
+            page = self._pages.get(name)
+            if page is None or not page.pin():  # a sequence that grows may take it at any moment
                 break
-            page.pin()
             self._note(name, page)
         self.blocks = tuple(page.block for page in self._pinned)
 

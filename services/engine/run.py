@@ -8,7 +8,7 @@ from typing import Final
 
 from services.common.errors import Cancelled, DeadlinePassed
 from services.common.ids import TicketId
-from services.engine.block_pool import Reservation
+from services.engine.reservation import Reservation
 from services.engine.prefix_cache import Prefix
 from services.engine.sequence import Sequence
 from services.engine.stepper import FinishReason, Outcome, Update

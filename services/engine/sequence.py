@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from services.common.ids import RequestId
 from services.common.kv import BLOCK_TOKENS, worst_case_blocks
-from services.engine.block_pool import Reservation
+from services.engine.reservation import Reservation
 
 
 class Phase(enum.Enum):

@@ -9,6 +9,12 @@ from xml.etree import ElementTree as ET
 # Of each promise, parts of the names of its tests: all that match must pass, and there must be one of each.
 PROMISES = {
     "2.2 fp32 ids equal transformers'; bf16 margins": ["test_exactness"],
+    "6.3 every set of kernels: bounds against float64, the same bits, what KV dtypes cost": [
+        *("test_a_product_is_within", "test_a_gated_product_is_within"),
+        *("test_attention_to_what_is_stored", "test_attention_to_random_numbers"),
+        *("test_attention_of_a_row_has_the_same_bits", "test_the_same_bits_alone_and_together"),
+        *("test_what_a_dtype_costs", "test_a_set_runs_where", "test_a_set_that_cannot_run"),
+    ],
     "2.3 64 streams, full arena, conservation; one chunk": ["test_64_streams", "test_a_long_prompt_delays"],
     "2.4 weights shared; a flipped byte is REJECTED": [
         "test_the_engine_uses_the_loaders",

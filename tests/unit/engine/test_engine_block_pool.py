@@ -9,7 +9,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.engine.block_pool import BlockPool, Page, Reservation
+from services.engine.block_pool import BlockPool
+from services.engine.page import Page
+from services.engine.reservation import Reservation
 
 TOTAL_BYTES = 49 * 64 + 5
 SIZES = st.sampled_from([64, 96, 128, 320])

@@ -80,7 +80,7 @@ def test_what_an_artifact_needs_is_foreseen_from_its_manifest(
 def test_an_arena_needs_what_it_has_not_touched() -> None:
     """All of it at first, nothing once every byte was written."""
     arena = Arena(8 << 20)
-    blocks = arena.blocks(torch.float32, (1 << 10,))
+    blocks = arena.blocks(1 << 12).view(torch.float32)
     assert 8 << 20 == arena.untouched_bytes
     blocks[0].fill_(1)
     assert 0 < arena.untouched_bytes < 8 << 20
