@@ -153,9 +153,11 @@ struct team *halogen_open_team(int32_t threads) {
     *team = (struct team){.threads = 1,
                           .members = calloc((size_t)threads, sizeof(pthread_t)),
                           .shares = aligned_alloc(64, (size_t)threads * sizeof(struct share))};
-    if (team->shares) memset(team->shares, 0xff, (size_t)threads * sizeof(struct share));
-    while (team->members && team->shares && team->threads < threads && add_member(team, team->threads)) team->threads++;
-    if (team->threads == threads) return team;
+    if (team->members && team->shares) {
+        memset(team->shares, 0, (size_t)threads * sizeof(struct share));
+        while (team->threads < threads && add_member(team, team->threads)) team->threads++;
+        if (team->threads == threads) return team;
+    }
     halogen_close_team(team);
     return NULL;
 }
