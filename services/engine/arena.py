@@ -69,5 +69,8 @@ class Arena:
         """
         start = -(-span.start // mmap.PAGESIZE) * mmap.PAGESIZE
         end = span.end // mmap.PAGESIZE * mmap.PAGESIZE
-        if start < end and _libc.madvise(self._bytes.data_ptr() + start, end - start, mmap.MADV_DONTNEED) != 0:
+        if (
+            start < end
+            and _libc.madvise(self._bytes.data_ptr() + start, end - start, mmap.MADV_DONTNEED) != 0
+        ):
             raise OSError(ctypes.get_errno(), "madvise: the arena's memory cannot be given back")

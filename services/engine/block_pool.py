@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from services.engine.extent import EXTENT_BLOCKS, extents
+from services.engine.extent import extent_in
 from services.engine.page import Page
 from services.engine.reservation import Reservation
 from services.engine.span_set import Run, Span, SpanSet
@@ -20,8 +20,8 @@ class BlockPool:
     array of its own blocks. Any byte is free, withheld, in exactly one reservation, or in exactly one page. Pages that
     nobody uses count as room: they go, longest unused first, when a reservation needs their bytes.
 
-    Blocks are handed out in extents, as large as what is asked for allows: long sequences lie in few stretches, and
-    holes stay large, whoever needs them next.
+    The lowest blocks that are free are handed out first, so that long sequences lie in few stretches, holes are filled
+    before memory is touched that never was, and the arena's end is free as soon as it can be.
 
     Any thread may call; whoever asks and then acts on the answer holds `lock` meanwhile.
 
@@ -71,19 +71,23 @@ class BlockPool:
     @property
     def min_free_bytes(self) -> int:
         """Left to requests that grow."""
-        return int(self._min_free_ratio * self.total_bytes)
+        return self.total_bytes - self.promisable_bytes
 
     @property
     def promisable_bytes(self) -> int:
         """The most that new requests may have together."""
-        return self.total_bytes - self.min_free_bytes
+        return self.promisable(self.total_bytes)
+
+    def promisable(self, total_bytes: int) -> int:
+        """The same of an arena of `total_bytes`."""
+        return total_bytes - int(self._min_free_ratio * total_bytes)
 
     @property
     def extents(self) -> collections.Counter[int]:
-        """How many extents of each size, in blocks, have been handed to those who hold reservations."""
+        """In how many stretches the blocks of all reservations were handed out, by the largest extent in each."""
         with self.lock:
             runs = [run for reservation in self._held for run in reservation.runs]
-        return collections.Counter(size for run in runs for size in extents(run))
+        return collections.Counter(extent_in(run.blocks) for run in runs)
 
     def room(self, block_bytes: int) -> int:
         """How many more blocks of this size there are for those that grow."""
@@ -174,20 +178,15 @@ class BlockPool:
                 sum(span.size_bytes for span in spans) for spans in (reserved, in_use, unused)
             ]
 
-    def _lend(self, block_bytes: int, blocks: int) -> list[Run]:
-        """The lowest extents that there are, the largest first, and smaller ones where there are none."""
+    def _lend(self, block_bytes: int, blocks: int) -> tuple[Run, ...]:
         self._make_room(block_bytes, blocks)
         self._reserved_bytes += blocks * block_bytes
-        runs: list[Run] = []
-        for size in EXTENT_BLOCKS:
-            for large in self._free.lowest(size * block_bytes, blocks // size):
-                run = Run(large.first * size, large.blocks * size)
-                self._remove_free(run.span(block_bytes))
-                blocks -= run.blocks
-                runs.append(run)
+        runs = self._free.lowest(block_bytes, blocks)
+        for run in runs:
+            self._remove_free(run.span(block_bytes))
         return runs
 
-    def _grow(self, reservation: Reservation, blocks: int) -> list[Run]:
+    def _grow(self, reservation: Reservation, blocks: int) -> tuple[Run, ...]:
         if not self.can_grow(reservation, blocks):
             raise ValueError(f"no room for {blocks} blocks more: ask can_grow first")
         return self._lend(reservation.block_bytes, blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -20,7 +21,7 @@ from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
 from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.packed_file import is_packable
-from services.common.errors import CorruptData
+from services.common.errors import CorruptData, Overloaded
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.common.rest import Rest
@@ -93,6 +94,13 @@ class ModelOnArena:
         logits: npt.NDArray[np.float32] = self._decoder.forward(step, self._blocks).numpy()
         return logits
 
+    def read_blocks(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        content: npt.NDArray[np.uint8] = self._blocks[torch.from_numpy(blocks).long()].numpy()
+        return content
+
+    def write_blocks(self, blocks: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> None:
+        self._blocks[torch.from_numpy(blocks).long()] = torch.from_numpy(content)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoading:
@@ -102,6 +110,7 @@ class ModelLoading:
         guard: Bounds what this engine takes: its arena, and copies of weights.
         shared: Bounds that together with the weights, which are the loader's where they are used in place.
         is_busy: Whether requests are under way, beside which loads hold back; asked by their threads.
+        make_room: Has the arena give memory back that it can do without; takes milliseconds.
     """
 
     arena: Arena
@@ -112,6 +121,7 @@ class ModelLoading:
     guard: MemoryGuard = UNGUARDED
     shared: MemoryGuard = UNGUARDED
     is_busy: Callable[[], bool] = lambda: False
+    make_room: Callable[[], None] = lambda: None
 
     @property
     def layout(self) -> KernelLayout | None:
@@ -139,11 +149,26 @@ class ModelLoading:
             manifest: The artifact's.
             is_nearby: Whether the loader needs no more memory for its weights.
         """
-        arena_bytes = self.arena.untouched_bytes
-        need = MemoryNeed.foreseen(
-            manifest, self.dtype, arena_bytes, is_nearby=is_nearby, layout=self.layout_of(manifest)
+        self.held_against_guards(
+            lambda untouched: MemoryNeed.foreseen(
+                manifest, self.dtype, untouched, is_nearby=is_nearby, layout=self.layout_of(manifest)
+            )
         )
-        need.check(self.guard, self.shared)
+
+    def held_against_guards(self, need: Callable[[int], MemoryNeed]) -> MemoryNeed:
+        """What is needed, by what of the arena is untouched; if it is too much, after the arena has made room.
+
+        Raises:
+            Overloaded: It is too much all the same.
+        """
+        first = need(self.arena.untouched_bytes)
+        with contextlib.suppress(Overloaded):
+            first.check(self.guard, self.shared)
+            return first
+        self.make_room()
+        second = need(self.arena.untouched_bytes)
+        second.check(self.guard, self.shared)
+        return second
 
     def verify(self, prepared: PreparedArtifact) -> VerifiedWeights:
         """Maps the weights, and compares their header with what the loader verified and what the config asks for.
@@ -205,8 +230,8 @@ class VerifiedWeights:
             Cancelled: It was called off.
         """
         loading = self._loading
-        need = MemoryNeed(loading.arena.untouched_bytes, copied_bytes(self._header, loading.dtype))
-        need.check(loading.guard, loading.shared)
+        copied = copied_bytes(self._header, loading.dtype)
+        need = loading.held_against_guards(lambda untouched: MemoryNeed(untouched, copied))
         tell_prealloc(self._resident.numel(), what="weights", artifact_id=self._artifact_id)
         with measured(
             need,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from services.common.kv import BLOCK_TOKENS
 from services.common.metrics import STEP_TOKENS, LiveMetrics, Readings, short
+from services.engine.block_pool import BlockPool
 from services.engine.engine import Engine
+from services.engine.extent import EXTENT_BLOCKS
 from services.engine.generations import Generations
+from services.engine.preemption import Way
 from services.engine.progress import Progress
 
 
@@ -25,9 +29,13 @@ def _export_requests(live: LiveMetrics, engine: Engine) -> None:
     )
     live.gauges(
         "num_requests_waiting",
-        "Requests of which nothing is computed yet, by what they wait for.",
+        "Requests of which nothing is computed yet, or that were set back, by what they wait for.",
         ("reason",),
-        lambda: {("batch",): engine.load.waiting_for_batch, ("chunk",): engine.load.waiting_for_chunk},
+        lambda: {
+            ("batch",): engine.load.waiting_for_batch,
+            ("chunk",): engine.load.waiting_for_chunk,
+            ("memory",): engine.load.waiting_for_memory,
+        },
     )
     live.counter(
         "engine_requests_accepted_total", "Requests taken in, warm-ups included.", lambda: engine.accepted
@@ -52,10 +60,23 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         "Bytes of pages kept from earlier prompts that a request may take.",
         lambda: pool.reclaimable_bytes,
     )
-    live.counter(
+    _export_pool(live, pool)
+    live.counters(
         "num_preemptions_total",
-        "Requests set back for others; always 0, a request holds its worst case from the start.",
-        lambda: 0,
+        "Requests set back for others, by what becomes of their keys and values.",
+        ("way",),
+        lambda: {(way.value,): engine.desk.preemptions[way] for way in Way},
+    )
+    live.gauge(
+        "kv_swap_bytes",
+        "Bytes of keys and values outside of the arena, of requests that were set back.",
+        lambda: engine.desk.swap.used_bytes,
+    )
+    live.gauges(
+        "kv_cache_held_bytes",
+        "What requests have of the arena: for stored tokens, in blocks that hold any, in all.",
+        ("part",),
+        lambda: {(part.removesuffix("_bytes"),): value for part, value in engine.desk.use._asdict().items()},
     )
     live.gauges(
         "memory_reserved_bytes",
@@ -80,6 +101,18 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         "1 for the layout in which an artifact's weights are mapped; empty: as they are stored.",
         ("artifact", "layout"),
         lambda: {(short(artifact), layout): 1 for artifact, layout in generations.layouts.items()},
+    )
+
+
+def _export_pool(live: LiveMetrics, pool: BlockPool) -> None:
+    live.gauge("kv_arena_bytes", "Size of the arena of keys and values.", lambda: pool.total_bytes)
+    live.gauge("kv_cache_used_bytes", "Bytes of it in use or reserved.", lambda: pool.used_bytes)
+    live.gauge("kv_cache_free_bytes", "Bytes of it that hold nothing.", lambda: pool.free_bytes)
+    live.gauges(
+        "kv_cache_extents",
+        "Stretches of blocks side by side that requests under way were given: of 16 to 63 tokens, 64 to 255, or more.",
+        ("tokens",),
+        lambda: {(str(blocks * BLOCK_TOKENS),): pool.extents[blocks] for blocks in EXTENT_BLOCKS},
     )
 
 

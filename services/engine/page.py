@@ -36,6 +36,11 @@ class Page:
         return self._block_bytes
 
     @property
+    def is_lone(self) -> bool:
+        """Whether exactly one user has it: its bytes are room as soon as that one lets go."""
+        return self._pins == 1
+
+    @property
     def span(self) -> Span:
         return Run(self.block, 1).span(self._block_bytes)
 

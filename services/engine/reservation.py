@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import collections
-import itertools
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from services.engine.page import Page
-from services.engine.span_set import Run, Span
+from services.engine.span_set import Run, Span, SpanSet
 
 if TYPE_CHECKING:
     from services.engine.block_pool import BlockPool
@@ -26,8 +25,9 @@ class Reservation:
     def __init__(self, pool: BlockPool, block_bytes: int, runs: Iterable[Run]) -> None:
         self.block_bytes = block_bytes
         self._pool = pool
+        self.blocks = 0
         self._runs: list[Run] = []
-        self._own: set[int] = set()
+        self._parted: set[int] = set()
         self._untaken: collections.deque[int] = collections.deque()
         self._add(runs)
 
@@ -40,10 +40,6 @@ class Reservation:
         self.close()
 
     @property
-    def blocks(self) -> int:
-        return len(self._own)
-
-    @property
     def total_bytes(self) -> int:
         return self.blocks * self.block_bytes
 
@@ -54,7 +50,7 @@ class Reservation:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Blocks as they were handed to it, in order of the sequence, with those that it has parted with."""
+        """The stretches that its blocks came in, in order of the sequence, with those that it has parted with."""
         return tuple(self._runs)
 
     def take(self) -> int:
@@ -64,7 +60,9 @@ class Reservation:
             ValueError: Every block of the reservation has been taken.
         """
         if not self._untaken:
-            raise ValueError("all reserved blocks are taken: grow the reservation before its sequence needs more")
+            raise ValueError(
+                "all reserved blocks are taken: grow the reservation before its sequence needs more"
+            )
         return self._untaken.popleft()
 
     def grow(self, blocks: int) -> None:
@@ -90,9 +88,10 @@ class Reservation:
             ValueError: It is no block of this reservation (any more).
         """
         with self._pool.lock:
-            if block not in self._own:
+            if block in self._parted or not any(0 <= block - run.first < run.blocks for run in self._runs):
                 raise ValueError(f"block {block} is not in this reservation (any more)")
-            self._own.remove(block)
+            self._parted.add(block)
+            self.blocks -= 1
             page = Page(self._pool, block, self.block_bytes, evicted)
             self._pool._part(page)  # noqa: SLF001  # the parts of one lending
         return page
@@ -108,18 +107,21 @@ class Reservation:
 
     def spans(self) -> tuple[Span, ...]:
         """The bytes of its blocks."""
-        return tuple(run.span(self.block_bytes) for run in _together(self._own))
+        own = SpanSet(run.span(self.block_bytes) for run in self._runs)
+        for block in self._parted:
+            own.remove(Run(block, 1).span(self.block_bytes))
+        return own.spans
 
     def _add(self, runs: Iterable[Run]) -> None:
         for run in runs:
-            blocks = range(run.first, run.first + run.blocks)
+            self.blocks += run.blocks
+            self._note(run)
+            self._untaken.extend(range(run.first, run.first + run.blocks))
+
+    def _note(self, run: Run) -> None:
+        """As a stretch of its own, unless it goes on where the last one ends."""
+        first, blocks = self._runs[-1] if self._runs else run._replace(blocks=0)
+        if first + blocks == run.first:
+            self._runs[-1:] = [Run(first, blocks + run.blocks)]
+        else:
             self._runs.append(run)
-            self._own.update(blocks)
-            self._untaken.extend(blocks)
-
-
-def _together(blocks: Iterable[int]) -> Iterable[Run]:
-    """Ids that follow each other, as one run each."""
-    for _, group in itertools.groupby(enumerate(sorted(blocks)), lambda each: each[1] - each[0]):
-        ids = [block for _, block in group]
-        yield Run(ids[0], len(ids))

@@ -16,6 +16,7 @@ from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint_health import ModelHealth, checkpoint_health
+from services.common.cpu_list import parse_cpus
 from services.common.health_check import Checked
 from services.common.host_memory import HostMemory
 from services.common.ids import ArtifactId
@@ -47,8 +48,11 @@ from services.common.rpc.endpoint import Endpoint
 from services.common.rpc.server import RpcServer
 from services.common.telemetry.prealloc import tell_prealloc
 from services.common.ticket import TicketSigner
+from services.engine.affinity import confine
 from services.engine.arena import Arena
+from services.engine.arena_scaler import ArenaScaler
 from services.engine.assignments import Assignments, ServedPairs
+from services.engine.autoscale import Autoscale
 from services.engine.config import EngineConfig
 from services.engine.device_memory import device_bounds
 from services.engine.engine import Engine
@@ -58,6 +62,7 @@ from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
 from services.engine.loaded_model import ModelLoading
 from services.engine.loader_client import LoaderClient
+from services.engine.memory_pressure import MemoryPressure
 from services.engine.metrics import export, export_progress
 from services.engine.nearby_weights import NearbyWeights
 from services.engine.progress import Moment, Progress
@@ -74,10 +79,13 @@ log = structlog.get_logger()
 
 async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, and finishes what runs."""
+    confine(parse_cpus(config.cpus))
     torch.set_num_threads(config.threads)
     kernels = choose_kernels(config.kernels, config.threads)
+    guard = MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds)
     tell_prealloc(config.kv_arena_bytes, what="keys and values")
-    arena = Arena(config.kv_arena_bytes)
+    most_bytes = (guard.emptied.room_bytes or 0) if config.kv_block_pool_autoscale else 0
+    arena = Arena(config.kv_arena_bytes, most_bytes, config.kv_block_pool_min_free_ratio)
     engine = Engine(
         arena,
         chunk_tokens=config.chunk_tokens,
@@ -85,23 +93,44 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         step_timeout_s=config.step_timeout_s,
         check_every_step=config.check_every_step,
         prefix_cache=config.prefix_cache,
+        swap_bytes=config.kv_swap_bytes,
+        max_concurrent_requests=config.max_concurrent_requests,
     )
+    shared = MemoryGuard(guard.ratio, lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)))
+    scaler = _scaler(config, engine, (guard, shared))
     loading = ModelLoading(
         arena=arena,
         kernels=kernels,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
         kv_dtype=config.kv_dtype,
-        guard=MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds),
-        shared=MemoryGuard(
-            config.checkpoint.memory_guard_ratio,
-            lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)),
-        ),
+        guard=guard,
+        shared=shared,
         is_busy=lambda: engine.is_busy,
+        make_room=scaler.make_room,
     )
-    async with engine, connect(Endpoint(str(config.loader), config.credentials)) as channel:
-        room = _Room(config, engine, loading, LoaderClient(channel, loading.layout), runtime_build(kernels))
+    async with (
+        engine,
+        background(scaler.follow()),
+        connect(Endpoint(str(config.loader), config.credentials)) as channel,
+    ):
+        loader = LoaderClient(channel, loading.layout)
+        room = _Room(config, engine, loading, loader, runtime_build(kernels))
         await room.serve(store, stop, started)
+
+
+def _scaler(config: EngineConfig, engine: Engine, guards: tuple[MemoryGuard, ...]) -> ArenaScaler:
+    """Of an arena that stays as it is, unless it may be more than at its start."""
+    arena = engine.arena
+    autoscale = Autoscale(config.kv_arena_bytes, arena.most_bytes, notice_s=config.ticket_ttl_s)
+    return ArenaScaler(
+        arena,
+        autoscale,
+        guards,
+        MemoryPressure().read,
+        told=engine.occupancy.resize,
+        waiting=lambda: engine.desk.waiting_bytes,
+    )
 
 
 def runtime_build(kernels: Kernels) -> str:
@@ -227,6 +256,7 @@ class _Room:
             runtime_build=self._build,
             serves=self._config.serves,
             offer=OfferRecord(**self._offer._asdict(), layout=str(self._loading.layout or "")),
+            max_model_len=self._config.max_model_len,
         )
 
         async def tell(registration: Registration[EngineRecord]) -> None:

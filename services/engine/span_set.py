@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-_MOST_SIZES: Final = 24  # that are counted along: three extents of each of eight models' blocks
+_MOST_SIZES: Final = 8  # that are counted along: more than there are models in an engine
 
 
 class Span(NamedTuple):
@@ -90,7 +90,7 @@ class SpanSet:
         while at < len(self._spans) and self._spans[at].start < wanted.end:
             parts.append(Span(max(self._spans[at].start, wanted.start), min(self._spans[at].end, wanted.end)))
             at += 1
-        return tuple(parts)
+        return tuple(part for part in parts if part.start < part.end)
 
     def last_bytes(self, end: int) -> int:
         """How many bytes before `end` are in here, without a gap; nothing in here lies beyond it."""

@@ -54,7 +54,7 @@ async def warm_up(
 
 
 def _shapes(engine: Engine, model: LoadedModel) -> Shapes:
-    arena_tokens = engine.arena.pool.total_bytes // model.block_bytes * BLOCK_TOKENS
+    arena_tokens = engine.arena.pool.promisable_bytes // model.block_bytes * BLOCK_TOKENS
     return Shapes(
         chunk_tokens=engine.chunk_tokens,
         max_batch=engine.max_batch,
@@ -95,7 +95,7 @@ class _WarmUp:
 
     def _fits_beside(self, round_: WarmRound) -> bool:
         """Whether it takes no more of the arena than schedulers leave: the rest is promised, or may be any moment."""
-        total = self._engine.arena.pool.total_bytes // self._model.block_bytes
+        total = self._engine.arena.pool.promisable_bytes // self._model.block_bytes
         tokens = (len(each.prompt) + each.sampling.max_tokens for each in round_.requests)
         return sum(-(-count // BLOCK_TOKENS) for count in tokens) <= MOST_SHARE * total
 

@@ -27,22 +27,33 @@ class Resident:
     block_bytes: int
     block_tokens: int
     max_context_tokens: int
+    expected_answer_tokens: int = 0  # 0 when nothing is known
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything, as it stands."""
+    """Everything, as it stands.
+
+    Attributes:
+        max_tickets: Most that the engine takes at once; 0 where memory alone bounds them.
+    """
 
     engine_instance_id: InstanceId
     arena_bytes: int
     tickets: tuple[LiveTicket, ...]
     residents: tuple[Resident, ...]
+    max_tickets: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What has changed since the last message; all residents if one of them did, else none."""
+    """What has changed since the last message; all residents if one of them did, else none.
+
+    Attributes:
+        arena_bytes: The engine's KV memory from now on; 0 where it does not say.
+    """
 
     tickets: tuple[LiveTicket, ...] = ()
     closed: tuple[TicketId, ...] = ()
     residents: tuple[Resident, ...] = ()
+    arena_bytes: int = 0

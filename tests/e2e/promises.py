@@ -219,8 +219,30 @@ PROMISES = {
         *("test_where_tls_is_in_the_way", "test_an_expired_certificate_is_refused"),
         "test_files_that_cannot_be_used_fail_the_push",
     ],
+    "6 KV memory grows, is conserved, gives way": [
+        "test_engine_block_pool",
+        *("test_no_step_writes_into_a_page", "test_new_requests_leave_some", "test_kept_pages_go_before"),
+        *("test_an_arena_that_fills_up_grows", "test_lent_bytes_are_never_touched", "test_memory_goes_back"),
+        "test_the_same_use_never_leads_back_and_forth",
+    ],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
+    ],
+    "6.6 reported faults of input and overload": ["s_g1_", "s_b5_"],
+    "6 logprobs beside their tokens, the same bits in any company": [
+        "test_logprobs_are_told_on_request",
+        "test_a_logprob_is_of_the_models_own",
+        "test_completion_logprobs",
+        "test_a_row_is_chosen_from_as_if_it_were_alone",
+    ],
+    "6 bounds of an engine are known before it is asked": [
+        "test_requests_over_what_an_engine_takes_at_once_wait",
+        "test_the_longest_context_is_known",
+    ],
+    "6 threads and memory by the limits of control groups": [
+        "test_the_least_of_quotas_and_cpusets",
+        "test_every_limit_above_this_process",
+        "test_what_is_not_set_is_bounded",
     ],
 }
 
@@ -252,5 +274,5 @@ def _figures(cases: list[ET.Element]) -> list[str]:
         line
         for text in texts
         for line in text.splitlines()
-        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
+        if re.match(r"(overload|peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
     ]

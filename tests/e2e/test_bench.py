@@ -81,3 +81,31 @@ def test_the_bench_of_swaps_loses_no_request_and_no_token(tmp_path: Path) -> Non
     assert 0 < figures["rollback_beside_slow_fetch_s"]["value"]
     assert {"swap_requests", "swap_window_tokens", "swap_memory_over"} < figures.keys()
     assert [] == list(work.iterdir())
+
+
+def test_the_bench_of_the_pool_measures_time_and_what_is_unused(tmp_path: Path) -> None:
+    """Every figure is there; that of the trace is skipped with a reason where nobody names one.
+
+    Fault injection: turns red when `unused` takes no trace for one without requests.
+    """
+    result = tmp_path / "figures.json"
+    command = [
+        sys.executable,
+        "-m",
+        "bench.kv_pool",
+        "--requests",
+        "100",
+        "--rounds",
+        "1",
+        "--json",
+        str(result),
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "HALOGEN_TRACE"}
+    run = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert 0 == run.returncode, run.stderr
+    block, ratio, mix, trace = json.loads(result.read_text())["figures"]
+    assert ("kv_block_us", "kv_pool_vs_free_list") == (block["name"], ratio["name"])
+    assert 0 < mix["value"] <= mix["goal"]
+    assert (None, "HALOGEN_TRACE names no trace") == (trace["value"], trace["skipped"])

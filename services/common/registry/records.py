@@ -247,11 +247,12 @@ class OfferRecord(Record):
 
 
 class EngineRecord(ProcessRecord):
-    """engines/{id}; serves are the models and model@cohort pairs that it is for, all when empty."""
+    """engines/{id}; serves: models and model@cohort pairs that it is for, all when empty; max_model_len: 0 is no bound."""
 
     runtime_build: str
     serves: tuple[str, ...] = ()
     offer: OfferRecord | None = None
+    max_model_len: int = 0
     generations: tuple[GenerationRecord, ...] = ()
     progress: tuple[ProgressRecord, ...] = ()
 

@@ -110,6 +110,7 @@ class Decoding:
                 sequence.append(answer.ids[-1] if given is None else given[len(answer.ids) - 1])
             live = [sequence for sequence in live if sequence.generated < new]
         for sequence in sequences:
+            assert sequence._reservation
             sequence._reservation.close()
         self.arena.pool.check()
         return [answer for _, answer in sequences.values()]

@@ -9,7 +9,7 @@ import pytest
 
 from services.common.registry.publish_records import Strategy, SwapMode
 from services.engine.config import EngineConfig
-from services.engine.host import memory_bytes, usable_cores
+from services.engine.host import memory_bytes
 from services.engine.kernels import choice
 from services.engine.swap_policy import SwapPolicy
 
@@ -38,6 +38,8 @@ def test_defaults_fit_the_host(key: Path) -> None:
 def test_flags_are_read(key: Path) -> None:
     """As the operator writes them."""
     config = load(key, "--serves", "a,b@canary", "--kv-arena-bytes", "4096", "--dtype", "float32")
+    assert (False, 0.03) == (config.kv_block_pool_autoscale, config.kv_block_pool_min_free_ratio)
+    assert load(key, "--kv-block-pool-autoscale", "true").kv_block_pool_autoscale
     assert (("a", "b@canary"), 4096, "float32") == (config.serves, config.kv_arena_bytes, config.dtype)
 
 
@@ -46,7 +48,11 @@ def test_flags_are_read(key: Path) -> None:
     [
         (("--serves", "a@blue"), "blue"),
         (("--threads", "0"), "--threads"),
+        (("--cpus", "100000"), "--cpus"),
+        (("--cpus", "two"), "--cpus"),
+        (("--max-concurrent-requests", "-1"), "--max-concurrent-requests"),
         (("--chunk-tokens", "0"), "--chunk-tokens"),
+        (("--kv-block-pool-min-free-ratio", "0.6"), "--kv-block-pool-min-free-ratio"),
         (("--dtype", "int8"), "--dtype"),
         (("--kv-dtype", "fp8"), "--kv-dtype"),
         (("--kernels", "sse2"), "--kernels"),
@@ -101,31 +107,8 @@ def test_a_key_that_others_can_read_is_refused(key: Path, capsys: pytest.Capture
     assert "chmod 600" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu.max": "100000 100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 1),
-    ],
-)
-def test_a_control_groups_quota_bounds_the_threads(
-    files: dict[str, str], cores: int | None, tmp_path: Path
-) -> None:
-    """Both versions of control groups, with and without a quota."""
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert (cores or len(os.sched_getaffinity(0))) == usable_cores(tmp_path)
-
-
-def test_a_control_groups_memory_bounds_the_default_arena(tmp_path: Path) -> None:
-    """`max`, and version 1's huge number for no limit, are the host's memory."""
-    host = memory_bytes(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    assert host == memory_bytes(tmp_path)
-    (tmp_path / "memory.max").write_text("1073741824\n")
-    assert 1 << 30 == memory_bytes(tmp_path)
+def test_threads_are_for_the_processors_that_are_chosen(key: Path) -> None:
+    """One of those that we may use; what we may not use is refused by the setting's name."""
+    first = min(os.sched_getaffinity(0))
+    assert (str(first), 1) == (load(key, "--cpus", str(first)).cpus, load(key, "--cpus", str(first)).threads)
+    assert 7 == load(key, "--cpus", str(first), "--threads", "7").threads

@@ -17,6 +17,8 @@ from services.common.memory_guard import Bound, MemoryGuard
 from services.common.registry.records import LoaderRecord
 from services.engine.arena import Arena
 from services.engine.device_memory import device_bounds
+from services.engine.kernels.protocol import Kernels
+from services.engine.loaded_model import ModelLoading
 from services.engine.memory_need import MemoryNeed
 from services.engine.model.weights import DTypeChoice
 from services.engine.nearby_weights import NearbyWeights
@@ -86,6 +88,34 @@ def test_an_arena_needs_what_it_has_not_touched() -> None:
     assert 0 < arena.untouched_bytes < 8 << 20
     blocks.fill_(1)
     assert 0 == arena.untouched_bytes
+
+
+@pytest.mark.parametrize(("given_back", "fits"), [(99, False), (100, True)])
+def test_the_arena_makes_room_for_a_load_that_would_not_fit(
+    given_back: int, fits: bool, kernels: Kernels
+) -> None:
+    """What it gives back is held no more; only then is a load refused, and one that fits asks for nothing.
+
+    Fault injection: turns red when held_against_guards asks for no room, or counts what was untouched before.
+    """
+    held = [500]
+
+    def make_room() -> None:
+        held[0] -= given_back
+
+    arena, guard = Arena(1000), MemoryGuard(1, lambda: [Bound("this host", 1600, held[0])])
+    loading = ModelLoading(
+        arena=arena, kernels=kernels, dtype="auto", max_model_len=0, guard=guard, make_room=make_room
+    )
+    assert MemoryNeed(1000, 100) == loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 100))
+    assert 500 == held[0]
+    if fits:
+        assert MemoryNeed(1000, 200) == loading.held_against_guards(
+            lambda untouched: MemoryNeed(untouched, 200)
+        )
+        return
+    with pytest.raises(Overloaded, match="needs 1200"):
+        loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 200))
 
 
 def test_a_device_tells_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ async def test_gauges_tell_what_runs_and_what_waits_for_what() -> None:
     """Beyond the batch, or behind a chunk; all are zero when all is over, and every request ended once."""
     registry, gate = CollectorRegistry(), Gate()
     model = CountingModel(before=gate)
-    async with Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=4, max_batch=2) as engine:
+    async with Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=1, max_batch=2) as engine:
         export(registry, engine, NO_GENERATIONS, "test/1")
         async with contextlib.AsyncExitStack() as scope:
             for name in ("a", "b", "c"):
@@ -46,6 +46,22 @@ async def test_gauges_tell_what_runs_and_what_waits_for_what() -> None:
     )
     assert {"cancelled": 3} == told.by("halogen_engine_requests_total", "finish_reason")
     assert 3 == told.value("halogen_engine_requests_accepted_total")
+
+
+async def test_the_arena_is_told_in_bytes_and_extents() -> None:
+    """Its size, what is used, free and kept, and in how many stretches of which size; a page's block is counted along."""
+    registry = CollectorRegistry()
+    arena = Arena(64 * BLOCK_BYTES)
+    async with Engine(arena, chunk_tokens=4, max_batch=2) as engine:
+        export(registry, engine, NO_GENERATIONS, "test/1")
+        with arena.pool.reserve(BLOCK_BYTES, 1), arena.pool.reserve(BLOCK_BYTES, 20) as reservation:
+            page = reservation.part_with(reservation.take(), lambda: None)
+            page.unpin()
+            told = read(registry)
+    sizes = [told.value(f"halogen_kv_{name}_bytes") for name in ("arena", "cache_used", "cache_free")]
+    assert [64 * BLOCK_BYTES, 20 * BLOCK_BYTES, 43 * BLOCK_BYTES] == sizes
+    assert BLOCK_BYTES == told.value("halogen_kv_cache_reclaimable_bytes")
+    assert {"16": 1, "256": 1} == told.by("halogen_kv_cache_extents", "tokens")
 
 
 async def test_tokens_are_counted_where_they_are_computed() -> None:

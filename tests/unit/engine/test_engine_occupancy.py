@@ -26,7 +26,7 @@ async def test_a_watcher_gets_a_snapshot_and_then_changes_that_waited_as_one() -
     books = Occupancy()
     books.open(ticket("old"))
     async with contextlib.aclosing(books.watch()) as watch:
-        assert Snapshot((ticket("old"),), ()) == await anext(watch)
+        assert Snapshot((ticket("old"),), (), 0) == await anext(watch)
         books.open(ticket("a"))
         books.open(ticket("b"))
         books.start_prefill(TicketId("b"))
@@ -39,6 +39,23 @@ async def test_a_watcher_gets_a_snapshot_and_then_changes_that_waited_as_one() -
         assert Delta((), (TicketId("b"),), None) == await anext(watch)
 
 
+async def test_a_watcher_hears_of_another_size_of_the_arena() -> None:
+    """Once, beside what else has changed; not when it stays as it is.
+
+    Fault injection: turns red when Occupancy.resize tells nobody.
+    """
+    books = Occupancy()
+    books.resize(640)
+    async with contextlib.aclosing(books.watch()) as watch:
+        assert Snapshot((), (), 640) == await anext(watch)
+        books.resize(640)
+        books.open(ticket("a"))
+        assert Delta((ticket("a"),), (), None) == await anext(watch)
+        books.resize(1280)
+        books.close(TicketId("a"))
+        assert Delta((), (TicketId("a"),), None, 1280) == await anext(watch)
+
+
 async def test_a_watcher_that_falls_far_behind_gets_a_fresh_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for it is bounded."""
     monkeypatch.setattr(occupancy, "MAX_PENDING", 5)
@@ -47,7 +64,7 @@ async def test_a_watcher_that_falls_far_behind_gets_a_fresh_snapshot(monkeypatch
         await anext(watch)
         for i in range(20):
             books.open(ticket(str(i)))
-        assert Snapshot(tuple(ticket(str(i)) for i in range(20)), ()) == await anext(watch)
+        assert Snapshot(tuple(ticket(str(i)) for i in range(20)), (), 0) == await anext(watch)
 
 
 async def test_a_watcher_that_leaves_is_forgotten() -> None:

@@ -163,6 +163,39 @@ async def test_answers_are_right_and_nobody_is_refused_however_full_the_arena_is
     assert sum(found) == running.prefixes.found_tokens
 
 
+# Fault injection: turns red when PrefixCache.find looks up all of the prompt, or Prefix.add keeps a page that is not whole.
+async def test_no_step_writes_into_a_page() -> None:
+    """Copying on write is never due: only whole pages are shared, the last token of a prompt is always computed anew,
+    and what a request writes are blocks of its own reservation, whatever others share with it."""
+    chance, places = random.Random(61), asyncio.Semaphore(6)
+    beginning, model = [chance.randrange(64) for _ in range(96)], CountingModel()
+    async with engine(blocks=60) as running:
+        pool, forward = running.arena.pool, model.forward
+
+        def watched(step: Ragged) -> npt.NDArray[np.float32]:
+            written = step.tables[
+                np.repeat(np.arange(len(step.rows) - 1), np.diff(step.rows)), step.positions // 16
+            ]
+            slots = [*zip(written.tolist(), (step.positions % 16).tolist(), strict=True)]
+            assert len(set(slots)) == len(slots), "two tokens in one place"
+            with pool.lock:
+                pages = {page.block for page in (*pool._in_use, *pool._unused)}
+            assert set() == pages.intersection(written.tolist())
+            return forward(step)
+
+        model.forward = watched  # type: ignore[method-assign]
+
+        async def one(number: int) -> int:
+            prompt = [*beginning[: chance.randrange(97)], *([7] * chance.randrange(3))] or [1]
+            async with places:
+                return (
+                    await ask(running, model, prompt, chance.randrange(1, 40), name=str(number))
+                ).cached_tokens
+
+        found = await asyncio.gather(*(one(number) for number in range(200)))
+    assert sum(count > 0 for count in found) > 50
+
+
 async def test_pages_are_shared_under_one_salt_alone() -> None:
     """Another salt, or none, finds nothing, and leaves nothing for others.
 

@@ -34,6 +34,22 @@ def test_a_grant_counts_until_it_is_closed() -> None:
     assert (0, 0, 400) == (ledger.promised_bytes, ledger.unstarted_tokens, ledger.peak_bytes)
 
 
+def test_what_was_granted_stands_when_the_arena_shrinks() -> None:
+    """Nothing new is promised until there is room again; in a larger arena there is at once.
+
+    Fault injection: turns red when check holds what was granted before against the arena of now.
+    """
+    ledger = granted()
+    ledger.resize(300)
+    ledger.check()
+    assert (400, 4 / 3) == (ledger.promised_bytes, ledger.occupancy)
+    assert not ledger.can_grant(1)
+    ledger.resize(500)
+    assert ledger.can_grant(100)
+    assert not ledger.can_grant(101)
+    ledger.check()
+
+
 def test_closing_twice_is_no_error() -> None:
     """The second close finds nothing."""
     ledger = granted()
