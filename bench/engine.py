@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from bench import engine_model, engine_start
+from bench import engine_model
 from bench.engine_contenders import Contenders
 from bench.engine_figures import figures, tables
 from bench.engine_names import LLAMACPP, VLLM
@@ -31,7 +31,7 @@ from bench.program import REPOSITORY
 from bench.turn import Turns
 
 _ROOM: Final = 8 << 30  # of the tmpfs: every model, as it is stored and as it is packed
-START: Final = "start"
+_SERVED: Final = "served"
 _TINY: Final = "tiny"
 _SMALL: Final = {"small": ("decode128", "mix8"), "served": ("mix8",)}
 
@@ -43,6 +43,10 @@ class Bench:
         options: The command line's.
         work: For files of this run.
         place: Our loaders' flags that say where they put weights.
+
+    Attributes:
+        turns: All that were taken.
+        starts: How long servers took to start.
     """
 
     def __init__(self, options: argparse.Namespace, work: Path, place: tuple[str, ...]) -> None:
@@ -51,6 +55,7 @@ class Bench:
         self._work = work
         self._place = place
         self.turns = Turns(options.record)
+        self.starts: list[Figure] = []
         self._left_out = self._missing()
 
     def _missing(self) -> list[str]:
@@ -63,15 +68,9 @@ class Bench:
                 missing.append(name)
         return missing
 
-    async def measure(self) -> list[Figure]:
-        """Has turns taken; returns what is not of turns."""
+    async def measure(self) -> None:
         for name in self._options.sections:
-            if name in SECTIONS:
-                await self._measure(self._cut(SECTIONS[name]))
-        if START not in self._options.sections or not self._options.pairs:
-            return []
-        shape = _TINY if self._options.small else "small"
-        return await engine_start.figures(self._everybody(shape), self._options.pairs, self._left_out)
+            await self._measure(self._cut(SECTIONS[name]))
 
     def _cut(self, section: Section) -> Section:
         """The part of it that is wanted."""
@@ -86,6 +85,8 @@ class Bench:
             return
         everybody = self._everybody(section.shape)
         async with session(section, everybody, self.turns, self._left_out) as running:
+            if section.name == _SERVED:
+                self.starts = running.starts()
             await running.warm()
             for number in range(self._options.pairs):
                 await running.pair(1 + number)
@@ -104,7 +105,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    usual = (*SECTIONS, START)
+    usual = tuple(SECTIONS)
     parser.add_argument(
         "--sections", nargs="+", choices=usual, default=usual, metavar="NAME", help=f"of {usual}"
     )
@@ -129,7 +130,7 @@ def parse_options() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if options.small:
-        options.sections, options.pairs, options.record = (*_SMALL, START), 1, None
+        options.sections, options.pairs, options.record = tuple(_SMALL), 1, None
         options.without = (*options.without, VLLM)
     return options
 
@@ -145,9 +146,9 @@ def main() -> None:
     ):
         place = ("--weights-dir", str(huge_pages)) if huge_pages else ()
         bench = Bench(options, Path(folder), place)
-        starts = asyncio.run(bench.measure())
+        asyncio.run(bench.measure())
     print(*tables(bench.turns), "", sep="\n")
-    found = [*figures(bench.turns, engine_model.step_bytes("medium")), *starts]
+    found = [*figures(bench.turns, engine_model.step_bytes("medium")), *bench.starts]
     print(*found, sep="\n")
     if options.json:
         write_figures(options.json, found)

@@ -13,6 +13,7 @@ from bench.busy import Busy
 from bench.contender import Contender
 from bench.engine_contenders import Contenders, Start
 from bench.engine_names import EVERYBODY, LLAMACPP, OURS, SERVED_OURS
+from bench.figure import Figure
 from bench.program import Program, program
 from bench.turn import Turn, Turns
 from bench.workload import WORKLOADS, Workload
@@ -65,6 +66,13 @@ class Session:
         self._contenders = contenders
         self._probe = probe
         self._turns = turns
+
+    def starts(self) -> list[Figure]:
+        """How long everybody took from its start until it could be asked."""
+        return [
+            Figure(name=f"{self._section.name}_ready_s_{name}", value=each.ready_s, unit="s", better="lower")
+            for name, each in self._contenders.items()
+        ]
 
     async def warm(self) -> None:
         """Everybody once at everything, as whoever serves has done long since."""

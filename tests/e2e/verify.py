@@ -44,12 +44,7 @@ BENCHES = {
     "engine": "6.1",
     "mixed": "6.5",
 }  # and the number of what it promises
-ELSEWHERE = {  # figures that another promise is of
-    "v2_vs_v1": "4.2",
-    "rollback_beside": "5.5",
-    "prepare_to_first_token": "6.2",
-    "first_request": "6.2",
-}
+ELSEWHERE = {"v2_vs_v1": "4.2", "rollback_beside": "5.5"}  # figures that another promise is of
 GIVEN = ("HALOGEN_PEERS", "HALOGEN_TRACE")  # what benchmarks cannot make themselves
 CONVERTER_KILLS = LOADER_KILLS = 50
 IDLE_S, GROWTH_S, GROWTH_BYTES = 60, 600, 16 << 20
