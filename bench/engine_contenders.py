@@ -52,7 +52,8 @@ class Contenders:
     @contextlib.asynccontextmanager
     async def _ours(self) -> AsyncIterator[Contender]:
         began_s = time.perf_counter()
-        async with lone_loader(self.model.store, self.place, _LOADER_THREADS, self.work) as loader:
+        place = (*self.place, "--cache-dir", str(self.model.cache))
+        async with lone_loader(self.model.store, place, _LOADER_THREADS, self.work) as loader:
             arguments = (loader.address, self.model.artifact_id, "--threads", str(self.threads))
             async with program("bench.engine_ours", *arguments, logs=self.work) as running:
                 ready_s = time.perf_counter() - began_s

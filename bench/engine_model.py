@@ -37,12 +37,14 @@ class EngineModel(NamedTuple):
         hugging_face: Its directory of safetensors, for vLLM.
         gguf: Its file for llama.cpp.
         store: Where its artifact lies, for us.
+        cache: Where loaders keep what they make of it.
     """
 
     shape: Shape
     hugging_face: Path
     gguf: Path
     store: Path
+    cache: Path
     artifact_id: ArtifactId
 
 
@@ -64,4 +66,4 @@ def made(folder: Path, name: str) -> EngineModel:
         write_gguf(making, origin, shape, tokenizer)
         making.rename(gguf)
     store = folder / "store"
-    return EngineModel(shape, origin, gguf, store, checkpoints.artifact(store, origin))
+    return EngineModel(shape, origin, gguf, store, folder / "cache", checkpoints.artifact(store, origin))

@@ -112,6 +112,7 @@ async def mixed(
         "--slack",
         str(options.slack),
     )
+    place = (*place, "--cache-dir", str(model.cache))
     async with lone_loader(model.store, place, _LOADER_THREADS, work) as loader:
         arguments = (loader.address, model.artifact_id, *told)
         async with (
