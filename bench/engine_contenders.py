@@ -16,7 +16,7 @@ from bench.engine_names import LLAMACPP, OURS, VLLM
 from bench.http_server import MODEL, free_port, http_server
 from bench.llama_bench import LlamaBench
 from bench.lone_loader import lone_loader
-from bench.peer_home import PeerHome, vllm_environment
+from bench.peer_home import PeerHome
 from bench.program import program
 from bench.served_ours import served_ours
 from bench.workload import MOST_AT_ONCE, MOST_TOKENS
@@ -62,7 +62,7 @@ class Contenders:
     @contextlib.asynccontextmanager
     async def _vllm(self) -> AsyncIterator[Contender]:
         began_s = time.perf_counter()
-        environment = vllm_environment(self.threads) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        environment = self.peers.vllm_environment(self.threads) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
         arguments = (str(self.model.hugging_face), "--vocabulary", str(self.model.shape.vocab_size))
         async with program(
             "bench.engine_vllm", *arguments, logs=self.work, environment=environment,
@@ -86,7 +86,7 @@ class Contenders:
             "--dtype", "bfloat16", "--max-model-len", str(2 * MOST_TOKENS), "--no-enable-prefix-caching",
             "--disable-uvicorn-access-log", "--host", "127.0.0.1",
         )  # fmt: skip
-        async with self._over_http(VLLM, command, vllm_environment(self.threads), {}) as served:
+        async with self._over_http(VLLM, command, self.peers.vllm_environment(self.threads), {}) as served:
             yield served
 
     @contextlib.asynccontextmanager
