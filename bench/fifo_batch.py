@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Sequence as Ordered
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from services.common.kv import BLOCK_TOKENS
 from services.engine.ragged import Int32s, Ragged
-from services.engine.stepper import StepModel
 
 FIXED_TOKENS: Final = 256
 _PAGES: Final = FIXED_TOKENS // BLOCK_TOKENS  # the kernels' pages in a fixed block
+
+
+class StepModel(Protocol):
+    """What computes a step; here nothing is ever set back."""
+
+    def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
+        """Logits of the step's sample_rows, [rows, vocabulary]."""
+        ...
 
 
 class Row:
