@@ -129,7 +129,7 @@ def test_a_gated_product_is_within_its_bound(
 ) -> None:
     """silu(gate) * up of sums in float32, rounded once; torch's bfloat16 rounds gate and up before.
 
-    Fault injection: turns red when exp_lanes() leaves out its first coefficient, or silu() the sign.
+    Fault injection: turns red when exp_lanes() leaves out its second coefficient, or silu() the sign.
     """
     skip_unless_it_exists(layout, dtype)
     x, w = random(max(ROWS), inner, seed=1).to(dtype), random(2 * half, inner, seed=2).to(dtype)
