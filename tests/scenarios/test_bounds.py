@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from services.common.client import Client
 from services.common.errors import InvalidRequest
 from services.common.ids import TicketId
 from services.engine.engine import Engine
@@ -43,7 +44,7 @@ async def test_requests_over_what_an_engine_takes_at_once_wait_their_turn(
     monkeypatch.setattr(Occupancy, "close", closed)
     system: Cluster = await start("in_process", engine={"max_concurrent_requests": 2})
     await system.publish("stories", stories["stories-v1"])
-    async with system.client() as client:
+    async with Client(system.gateway, max_tries=1) as client:
         calls = [client.generate("Once", max_tokens=8, temperature=0, timeout_s=240) for _ in range(12)]
         answers = await asyncio.gather(*(call.complete() for call in calls))
     assert 1 == len({answer.token_ids for answer in answers})
