@@ -148,9 +148,7 @@ async def asker(
     arena = Arena(arena_bytes)
     loading = ModelLoading(arena=arena, kernels=kernels, dtype=dtype, max_model_len=0)
     model = loading.load(prepared(artifact))
-    engine = Engine(
-        arena, chunk_tokens=WHOLE, max_batch=64, check_every_step=True, swap_bytes=_SWAP_BYTES
-    )
+    engine = Engine(arena, chunk_tokens=WHOLE, max_batch=64, check_every_step=True, swap_bytes=_SWAP_BYTES)
     async with engine, asyncio.timeout(250):
         yield Asker(engine, model)
         engine.check()

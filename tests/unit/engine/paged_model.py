@@ -82,7 +82,9 @@ class PagedModel(CountingModel):
                 known = np.arange(step.positions[end - 1] + 1)
                 yield int(self._stored[_places(table, known)].sum()) % VOCABULARY
 
-    def _values(self, tokens: npt.NDArray[np.signedinteger], positions: npt.NDArray[np.signedinteger]) -> _Int64s:
+    def _values(
+        self, tokens: npt.NDArray[np.signedinteger], positions: npt.NDArray[np.signedinteger]
+    ) -> _Int64s:
         """[tokens, words]."""
         values = self.weight * (tokens.astype(np.int64) + 1) * (2 * positions.astype(np.int64) + 1)
         return values[:, None] * (2 * np.arange(self.words) + 1)

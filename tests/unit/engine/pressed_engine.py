@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Sequence as Ordered
-from typing import Final
+from typing import Final, Self
 from unittest import mock
 
 from structlog.testing import capture_logs
@@ -92,7 +92,7 @@ class _WatchedEngine(Engine):
             self.broken = self.broken or broken
         self.delivered.set()
 
-    async def __aenter__(self) -> _WatchedEngine:
+    async def __aenter__(self) -> Self:
         self.delivered = asyncio.Event()
         await super().__aenter__()
         return self
@@ -170,7 +170,7 @@ class PressedEngine:
         await self._engine.__aexit__(None, None, None)
         async with asyncio.timeout(_REST_S):
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        while self._engine.is_busy:  # the last delivery is on its way
+        while self._engine.is_busy:  # noqa: ASYNC110  # the last delivery is on its way
             await asyncio.sleep(0)
         self._look()
         self._check_rest()

@@ -66,7 +66,9 @@ class Growth:
         return slope(self.settled)
 
 
-def run_for(seconds: float, first_seed: int, clock: Callable[[], float] = time.monotonic) -> tuple[Seen, Growth]:
+def run_for(
+    seconds: float, first_seed: int, clock: Callable[[], float] = time.monotonic
+) -> tuple[Seen, Growth]:
     """Round after round, until the time is up."""
     seen, growth, ends_at = Seen(), Growth(), clock() + seconds
     number = first_seed

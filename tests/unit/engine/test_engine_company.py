@@ -39,8 +39,9 @@ def asked() -> list[Asked]:
     rng = np.random.default_rng(17)
     common = rng.integers(1, 512, COMMON).tolist()
     prompts = [
-        [*common, *rng.integers(1, 512, length).tolist()][:length] if length > COMMON else
-        rng.integers(1, 512, length).tolist()
+        [*common, *rng.integers(1, 512, length).tolist()][:length]
+        if length > COMMON
+        else rng.integers(1, 512, length).tolist()
         for length in LENGTHS
     ]
     return [
