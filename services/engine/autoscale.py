@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 
 GROW_AT: Final = 0.7  # in use; below the schedulers' soft watermark, so that nobody waits meanwhile
 SHRINK_AT: Final = 0.4
-SHRUNK: Final = 0.55  # in use after it has become smaller: well below where it would grow again
 PRESSED: Final = 0.9  # the same where memory is short: the schedulers' hard watermark
-STEP: Final = 0.25  # of what it is, per look
+STEP: Final = 0.25  # of what it is: so much it becomes larger or smaller, to 0.53 in use at most
 CALM_S: Final = 30.0  # that little must have been in use before it becomes smaller
 RECOVERY_S: Final = 60.0  # without pressure, before it becomes larger again
 _ROUND: Final = 2 << 20  # bytes of a huge page
@@ -112,7 +111,7 @@ class Autoscale:
         return max(view.total_bytes, min(view.total_bytes + more, self.most_bytes))
 
     def _smaller(self, view: View) -> int:
-        return max(self._least(view.used_bytes / SHRUNK), int((1 - STEP) * view.total_bytes))
+        return self._least((1 - STEP) * view.total_bytes)
 
     def _least(self, total_bytes: float) -> int:
         return max(self.floor_bytes, math.ceil(total_bytes / _ROUND) * _ROUND)

@@ -10,13 +10,15 @@ from pydantic import Field, field_validator
 
 from services.common.config import CommaSeparated, HostPort, ProcessConfig
 from services.common.cpu_list import parse_cpus
+from services.common.errors import Unsupported
 from services.common.processors import usable_processors
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
 from services.engine.checkpoint_config import CheckpointConfig
 from services.engine.engine import STEP_TIMEOUT_S
 from services.engine.host import memory_bytes
-from services.engine.kernels.choice import KernelChoice
+from services.engine.kernels.choice import KernelChoice, check_choice
+from services.engine.kv_format import KvChoice
 from services.engine.model.weights import DTypeChoice
 from services.engine.recovery_config import RecoveryConfig
 
@@ -94,7 +96,15 @@ class EngineConfig(ProcessConfig):
         "auto",
         description="what to compute in; float32 copies weights stored in less, as auto does those in fp16",
     )
-    kernels: KernelChoice = Field("auto", description="auto takes the fastest that this CPU can run")
+    kv_dtype: KvChoice = Field(
+        "auto",
+        description="what to store keys and values in; auto stores them in what is computed in, int8 in half of the"
+        " memory of bf16 and a little more",
+    )
+    kernels: KernelChoice = Field(
+        "auto",
+        description="auto takes the fastest that this CPU can run; a set of kernels that it cannot run is refused",
+    )
     prefix_cache: bool = Field(
         True, description="keep keys and values of prompts, while there is room, for those that begin alike"
     )
@@ -116,6 +126,15 @@ class EngineConfig(ProcessConfig):
     @classmethod
     def _check_key(cls, value: Path) -> Path:
         TicketSigner.from_file(value)
+        return value
+
+    @field_validator("kernels")
+    @classmethod
+    def _check_kernels(cls, value: KernelChoice) -> KernelChoice:
+        try:
+            check_choice(value)
+        except Unsupported as refused:
+            raise ValueError(refused.message) from None
         return value
 
     @field_validator("serves")

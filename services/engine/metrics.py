@@ -96,6 +96,12 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         ("artifact",),
         lambda: {(short(artifact),): size for artifact, size in generations.weights_bytes.items()},
     )
+    live.gauges(
+        "weights_layout_info",
+        "1 for the layout in which an artifact's weights are mapped; empty: as they are stored.",
+        ("artifact", "layout"),
+        lambda: {(short(artifact), layout): 1 for artifact, layout in generations.layouts.items()},
+    )
 
 
 def _export_pool(live: LiveMetrics, pool: BlockPool) -> None:

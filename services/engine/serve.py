@@ -103,6 +103,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         kernels=kernels,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
+        kv_dtype=config.kv_dtype,
         guard=guard,
         shared=shared,
         is_busy=lambda: engine.is_busy,
@@ -113,7 +114,8 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         background(scaler.follow()),
         connect(Endpoint(str(config.loader), config.credentials)) as channel,
     ):
-        room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))
+        loader = LoaderClient(channel, loading.layout)
+        room = _Room(config, engine, loading, loader, runtime_build(kernels))
         await room.serve(store, stop, started)
 
 
@@ -235,11 +237,11 @@ class _Room:
     def _check_memory(self, manifest: Manifest) -> None:
         """Of the weights of what is loaded once others are gone the loader decides: it lets go of the others' first."""
         drains_first = self._assignments.policy(manifest.id).mode is SwapMode.DRAIN_THEN_LOAD
-        is_nearby = drains_first or self._nearby.has(manifest.id)
+        is_nearby = drains_first or self._nearby.has(manifest.id, self._loading.layout_of(manifest))
         self._loading_of(manifest.id).check_memory(manifest, is_nearby=is_nearby)
 
     def _check_alone(self, manifest: Manifest) -> None:
-        is_nearby = self._nearby.has(manifest.id)
+        is_nearby = self._nearby.has(manifest.id, self._loading.layout_of(manifest))
         self._loading_of(manifest.id).alone.check_memory(manifest, is_nearby=is_nearby)
 
     def _loading_of(self, artifact_id: ArtifactId) -> ModelLoading:
@@ -253,7 +255,7 @@ class _Room:
             **dataclasses.asdict(identity),
             runtime_build=self._build,
             serves=self._config.serves,
-            offer=OfferRecord(**self._offer._asdict()),
+            offer=OfferRecord(**self._offer._asdict(), layout=str(self._loading.layout or "")),
             max_model_len=self._config.max_model_len,
         )
 

@@ -87,7 +87,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             async for piece in stream:
                 response = _response(piece)
                 if is_first or piece.finish is not None:
-                    self._sign(response, ticket.artifact_id)
+                    self._sign(response, ticket.artifact_id, held.model)
                     response.usage.CopyFrom(_usage(stream, len(asked.prompt)))
                 is_first = False
                 yield response
@@ -115,10 +115,14 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             self._engine.occupancy.close(ticket.id)
             raise
 
-    def _sign(self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId) -> None:
+    def _sign(
+        self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId, model: LoadedModel
+    ) -> None:
+        """Says what the answer comes from: another layout of the same weights may give other bits."""
+        layout = model.built.layout if model.built else ""
         response.engine_id = self._engine_id
         response.artifact_id = artifact_id
-        response.runtime_build = self._runtime_build
+        response.runtime_build = f"{self._runtime_build} {layout}".rstrip()
 
 
 def _ticket(message: types_pb2.Ticket) -> Ticket:

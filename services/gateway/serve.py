@@ -88,7 +88,8 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         await scope.enter_async_context(
             _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
-        verifier = LoaderVerifier(channels, loaders)
+        offers = EngineOffers(facts.engines.records)
+        verifier = LoaderVerifier(channels, loaders, lambda: offers.layouts)
         _add_control(config, server, store, facts, verifier=verifier, files=files)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)

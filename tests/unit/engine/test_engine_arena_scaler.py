@@ -87,8 +87,9 @@ async def test_memory_goes_back_to_the_host_under_pressure() -> None:
         assert all(bool((blocks[second.take()] == 7).all()) for _ in range(16 * 15))
     scaled.press()
     await scaled.scaler.look()
-    assert (8 * MIB, 8 * MIB) == (pool.total_bytes, scaled.arena.untouched_bytes)
-    assert 8 * MIB == scaled.told[-1]
+    assert (8 * MIB, 8 * MIB) == (pool.total_bytes, scaled.told[-1])
+    pool.extend(32 * MIB)
+    assert 32 * MIB == scaled.arena.untouched_bytes
 
 
 async def test_what_is_waited_for_counts_as_used() -> None:

@@ -78,7 +78,7 @@ def test_it_gives_way_at_once_where_memory_is_short() -> None:
 def test_the_same_use_never_leads_back_and_forth(total_mib: int, used_mib: int, room_mib: int) -> None:
     """Within ten minutes it comes to rest, on the way in one direction only, between its bounds.
 
-    Fault injection: turns red when SHRUNK is above GROW_AT, or SHRINK_AT above it.
+    Fault injection: turns red when SHRINK_AT is so high that a quarter less is in use for more than GROW_AT.
     """
     scale, total, sizes = autoscale(), total_mib * MIB, [total_mib * MIB]
     used = min(used_mib * MIB, total)

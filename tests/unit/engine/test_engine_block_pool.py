@@ -285,7 +285,7 @@ def test_a_reservation_that_grows_takes_the_lowest_holes() -> None:
 def test_pages_of_an_extent_are_reclaimed_one_by_one() -> None:
     """Half of an extent of 256 tokens is kept in use, the other half goes to others, and together they are whole again.
 
-    Fault injection: turns red when a page frees the whole extent that it comes from, or when _free_unused adds nothing.
+    Fault injection: turns red when _free_unused adds nothing.
     """
     pool = BlockPool(64 * 16)
     with pool.reserve(64, 16) as reservation:
@@ -346,7 +346,7 @@ def test_kept_pages_go_before_they_reach_into_what_is_to_stay_free() -> None:
 def test_an_arena_shrinks_as_far_as_nothing_is_lent() -> None:
     """What is kept beyond its new end goes; what is used stays, and so does all that lies before it.
 
-    Fault injection: turns red when give_up looks at reservations alone.
+    Fault injection: turns red when give_up lets pages be.
     """
     pool = BlockPool(64 * 100)
     with pool.reserve(64, 50), pool.reserve(64, 4) as reservation:

@@ -10,6 +10,7 @@ import pytest
 from services.common.registry.publish_records import Strategy, SwapMode
 from services.engine.config import EngineConfig
 from services.engine.host import memory_bytes
+from services.engine.kernels import choice
 from services.engine.swap_policy import SwapPolicy
 
 
@@ -31,6 +32,7 @@ def test_defaults_fit_the_host(key: Path) -> None:
     assert 1 <= config.threads <= len(os.sched_getaffinity(0))
     assert config.kv_arena_bytes <= max(1 << 30, memory_bytes() // 4)
     assert (64, "auto", "auto", ()) == (config.chunk_tokens, config.dtype, config.kernels, config.serves)
+    assert "auto" == config.kv_dtype
 
 
 def test_flags_are_read(key: Path) -> None:
@@ -52,6 +54,8 @@ def test_flags_are_read(key: Path) -> None:
         (("--chunk-tokens", "0"), "--chunk-tokens"),
         (("--kv-block-pool-min-free-ratio", "0.6"), "--kv-block-pool-min-free-ratio"),
         (("--dtype", "int8"), "--dtype"),
+        (("--kv-dtype", "fp8"), "--kv-dtype"),
+        (("--kernels", "sse2"), "--kernels"),
         (("--checkpoint.timeout-ms", "0"), "--checkpoint.timeout-ms"),
         (("--checkpoint.memory-guard-ratio", "1.1"), "--checkpoint.memory-guard-ratio"),
         (("--checkpoint.strategy", "drain"), "--checkpoint.strategy"),
@@ -64,6 +68,21 @@ def test_what_cannot_work_is_refused_in_one_line(
     with pytest.raises(SystemExit):
         load(key, *flags)
     assert message in capsys.readouterr().err
+
+
+def test_kernels_that_cannot_run_here_are_refused_in_one_line(
+    key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything starts, with what is missing.
+
+    Fault injection: turns red when the configuration does not ask.
+    """
+    monkeypatch.setattr(choice, "obstacle", lambda name: f"no {name}")
+    assert "auto" == load(key).kernels
+    assert "portable" == load(key, "--kernels", "portable").kernels
+    with pytest.raises(SystemExit):
+        load(key, "--kernels", "avx2")
+    assert "kernels avx2 cannot run here: no avx2; auto takes the fastest" in capsys.readouterr().err
 
 
 def test_how_artifacts_are_taken_into_service(key: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_arena_makes_room_for_a_load_that_would_not_fit(
 ) -> None:
     """What it gives back is held no more; only then is a load refused, and one that fits asks for nothing.
 
-    Fault injection: turns red when held_against_guards asks for no room, or counts what was untouched before.
+    Fault injection: turns red when held_against_guards asks for no room.
     """
     held = [500]
 
