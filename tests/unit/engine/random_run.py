@@ -20,7 +20,7 @@ from tests.unit.engine.pressed_engine import play
 from tests.unit.engine.random_moves import Move, Setting, engines, moves
 from tests.unit.engine.seen import Seen
 
-EXAMPLES: Final = 20  # of a round; what comes after it is looked at
+EXAMPLES: Final = 10  # of a round; what comes after it is looked at
 SETTLING: Final = 1 / 3  # of the run: until then heaps and hypothesis's tables grow into their size
 LEAST_KEPT_BYTES: Final = 64  # less than anything takes that is kept for every request
 _MIB: Final = 1 << 20
@@ -84,10 +84,10 @@ class Growth:
 
 
 def run_for(seconds: float, first_seed: int) -> tuple[Seen, Growth]:
-    """Round after round, until the time is up."""
+    """Round after round, until the time is up and everything that may happen has happened."""
     seen, growth, ends_at = Seen(), Growth(), time.monotonic() + seconds
     number = first_seed
-    while time.monotonic() < ends_at:
+    while time.monotonic() < ends_at or seen.missing:
         run_round(number, seen)
         growth.look(seen.oracle.ends.total())
         number += 1

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import collections
+from typing import Final
 
 from services.engine.preemption import Way
 from tests.unit.engine.oracle import Oracle
 from tests.unit.engine.watched_engine import WatchedEngine
+
+ENDS: Final = frozenset(
+    (
+        *(
+            "length",
+            "stop",
+            "Cancelled",
+            "DeadlinePassed",
+            "InternalError",
+            "PreconditionFailed",
+            "Unavailable",
+        ),
+        *("refused InvalidRequest", "refused Overloaded"),
+    )
+)
 
 
 class Seen:
@@ -34,6 +50,13 @@ class Seen:
         self.steps += engine.steps
         self.full_steps += engine.full_steps
         self.found_tokens += engine.prefixes.found_tokens
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """What is yet to happen, of all that may."""
+        return ENDS - self.oracle.ends.keys() or frozenset(
+            way.value for way in Way if not self.preempted[way]
+        )
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count} {end}" for end, count in sorted(self.oracle.ends.items()))

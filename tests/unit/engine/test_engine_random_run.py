@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import Phase
 
 from services.engine.job import Job
-from services.engine.kv_desk import KvDesk
 from services.engine.page import Page
 from services.engine.prefix_cache import PrefixCache
 from services.engine.prefix_key import Origin
@@ -28,28 +26,22 @@ FIRST_SEED: Final = os.environ.get("HALOGEN_FIRST_SEED", "0")
 SHRINKING_S: Final = 300  # what hypothesis takes at most to cut a failure down
 MOST_ROUNDS: Final = 20  # until a fault is found; one or two are mostly enough
 ANYBODYS: Final = Origin("", "", "")
-ENDS: Final = (
-    *("Cancelled", "DeadlinePassed", "InternalError", "PreconditionFailed", "Unavailable", "length", "stop"),
-    *("refused InvalidRequest", "refused Overloaded", "swapped", "computed again", "tokens found"),
-)
 
 
 @pytest.mark.timeout(2 * SECONDS + SHRINKING_S + 120)
-def test_a_random_run_ends_every_request_once_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_random_run_ends_every_request_once_and_loses_nothing() -> None:
     """Asked, left, too late, set back, failed, drained, replaced, stopped and started again, with the arena full.
 
     For some seconds, in a process of its own, whose memory does not grow once it has settled; HALOGEN_RANDOM_RUN_S makes
-    it longer, HALOGEN_FIRST_SEED another. All books are right after every step, every answer is right as far as it goes,
-    and all ends have been seen.
+    it longer, HALOGEN_FIRST_SEED another. All books are right after every step, and every answer as far as it goes.
 
-    Fault injection: the test below has some; turns red as well when a list keeps every `TokenStream` that there was.
+    Fault injection: the test below has some. Turns red as well when a list keeps every `TokenStream`, `StepLoop.nudge` or
+    `Stepper.fail_all` do nothing, `KvDesk.settle` does not hear that all are stuck, or `Page.unpin` does nothing.
     """
     command = [sys.executable, "-m", "tests.unit.engine.random_run", str(SECONDS), FIRST_SEED]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 0 == ended.returncode, (ended.stdout + ended.stderr)[-10_000:]
     print(ended.stdout)
-    seen = {name: int(count) for count, name in re.findall(r"(\d+) ([a-zA-Z ]+)", ended.stdout)}
-    assert [] == [end for end in ENDS if not seen.get(end)], ended.stdout
 
 
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -80,11 +72,6 @@ def pages_evicted_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Page, "unpin", lambda _: None)
 
 
-def the_youngest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = KvDesk.settle
-    monkeypatch.setattr(KvDesk, "settle", lambda desk, is_stuck=False: settle(desk))
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -92,7 +79,6 @@ def the_youngest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         swap_space_kept,
         pages_of_another_model,
         pages_evicted_in_use,
-        the_youngest_stays,
     ],
 )
 def test_a_fault_of_the_engine_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
