@@ -52,6 +52,12 @@ class Shape:
         return {**dataclasses.asdict(self), **constants, **rest, "bos_token_id": 0, "eos_token_id": 0}
 
     @property
+    def token_bytes(self) -> int:
+        """Of one token's keys and values, in bf16."""
+        head_dim = self.hidden_size // self.num_attention_heads
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * head_dim * DType.BF16.bits // 8
+
+    @property
     def specs(self) -> tuple[TensorSpec, ...]:
         return tuple(decoder_tensors(Architecture.from_config(self.config(), DType.BF16)))
 
@@ -80,9 +86,24 @@ SMALL: Final = Shape(  # 64 MB
 )
 
 
-def source(folder: Path, shape: Shape, seed: int) -> Path:
-    """A Hugging Face directory with one safetensors file; made if it is not there."""
-    return _made(folder, lambda making: _write_source(making, shape, seed))
+def stories_text(folder: Path) -> None:
+    """Writes the tokenizer of the story models, which have 512 tokens."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(_TEXT / name, folder / name)
+
+
+def source(
+    folder: Path, shape: Shape, seed: int, write_text: Callable[[Path], object] = stories_text
+) -> Path:
+    """A Hugging Face directory with one safetensors file; made if it is not there.
+
+    Args:
+        folder: Where.
+        shape: Of the model.
+        seed: Of its weights.
+        write_text: Writes its tokenizer into a folder.
+    """
+    return _made(folder, lambda making: _write_source(making, shape, seed, write_text))
 
 
 def artifact(store: Path, origin: Path) -> ArtifactId:
@@ -113,11 +134,10 @@ def _made(path: Path, make: Callable[[Path], object]) -> Path:
     return path
 
 
-def _write_source(folder: Path, shape: Shape, seed: int) -> None:
+def _write_source(folder: Path, shape: Shape, seed: int, write_text: Callable[[Path], object]) -> None:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(shape.config()))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(_TEXT / name, folder / name)
+    write_text(folder)
     write_safetensors(folder / "model.safetensors", shape.specs, _contents(shape, seed))
 
 

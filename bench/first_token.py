@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import grpc
 import torch
 from safetensors.torch import load
 
@@ -30,6 +31,7 @@ from services.engine.arena import Arena
 from services.engine.host import usable_cores
 from services.engine.kernels.choice import choose_kernels
 from services.engine.kernels.protocol import Kernels
+from services.engine.kv_format import KvFormat
 from services.engine.loaded_model import ModelLoading, ModelOnArena
 from services.engine.loader_client import LoaderClient
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
@@ -55,16 +57,16 @@ class Starter:
     """Starts models in this process, one after the other.
 
     Args:
-        client: Of the loader.
+        channel: To the loader.
     """
 
-    def __init__(self, client: LoaderClient) -> None:
-        self._client = client
+    def __init__(self, channel: grpc.aio.Channel) -> None:
         self._arena = Arena(_ARENA_BYTES)
         self._kernels = choose_kernels("auto", usable_cores())
         self._loading = ModelLoading(
             arena=self._arena, kernels=self._kernels, dtype="auto", max_model_len=_POSITIONS
         )
+        self._client = LoaderClient(channel, self._loading.layout)
 
     async def start(self, path: str, what: str) -> Start:
         """By the path `v1` or `v2`."""
@@ -121,8 +123,9 @@ def _layer(tensors: Tensors, prefix: str) -> LayerWeights:
 def _on_arena(
     kernels: Kernels, arena: Arena, architecture: Architecture, weights: LlamaWeights
 ) -> ModelOnArena:
+    kv = KvFormat.of(architecture, "auto", DType.BF16)
     return ModelOnArena(
-        kernels.decoder(architecture, weights, _POSITIONS),
+        kernels.decoder(architecture, weights, kv, _POSITIONS),
         arena,
         vocab_size=architecture.vocab_size,
         max_context_tokens=_POSITIONS,
@@ -137,7 +140,7 @@ async def main(address: str) -> None:
     torch.set_num_threads(usable_cores())
     async with connect(address) as channel:
         await channel.channel_ready()
-        starter = Starter(LoaderClient(channel))
+        starter = Starter(channel)
         print("ready", flush=True)
         while words := (await asyncio.to_thread(sys.stdin.readline)).split(maxsplit=1):
             print(json.dumps(dataclasses.asdict(await starter.start(words[0], words[1].strip()))), flush=True)

@@ -79,7 +79,8 @@ class Bench:
     async def _start(self) -> list[Figure]:
         figures: list[Figure] = []
         place = ("--place", "tmpfs", "--weights-dir", str(self._huge_pages)) if self._huge_pages else ()
-        starter = Starter(place=place, threads=self._options.threads, logs=self._logs)
+        cache = self._folder / "cache"
+        starter = Starter(place=place, threads=self._options.threads, logs=self._logs, cache=cache)
         shape = checkpoints.SMALL if self._options.small else checkpoints.TINY_LLAMA
         with self._source("llama", shape) as llama, self._source("other", shape, seed=1) as other:
             for model in (llama,) if self._options.small else (llama, self._smollm2()):

@@ -59,18 +59,23 @@ class Program:
 
 @contextlib.asynccontextmanager
 async def program(
-    module: str, *arguments: str, logs: Path, environment: Mapping[str, str] | None = None
+    module: str,
+    *arguments: str,
+    logs: Path,
+    environment: Mapping[str, str] | None = None,
+    python: str | Path = sys.executable,
 ) -> AsyncIterator[Program]:
     """Runs ``python -m module`` for the scope, which begins when it has said `ready`.
 
     Args:
         logs: Directory for its standard error.
         environment: What it gets beside ours.
+        python: Another environment's, for a module that needs nothing of ours.
     """
     log = logs / f"{module}-{next(_numbers)}.log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *arguments,
+            python, "-m", module, *arguments,
             stdin=PIPE, stdout=PIPE, stderr=stderr, cwd=REPOSITORY, env={**os.environ, **(environment or {})},
         )  # fmt: skip
     running = Program(process, log)

@@ -43,6 +43,10 @@ class Model(NamedTuple):
     def weights(self) -> Path:
         return self.store / self.artifact_id / WEIGHTS
 
+    def files(self, cache: Path) -> tuple[Path, ...]:
+        """All that may be read of its weights, packed in that cache or not."""
+        return self.safetensors, self.weights, *cache.rglob(f"{self.artifact_id}.*")
+
 
 class Start(NamedTuple):
     """Seconds until the weights were in their places, and until the first token."""
@@ -81,15 +85,18 @@ class Starter:
     Attributes:
         place: The flags that say where a loader puts weights.
         threads: Of the loader, that read.
+        cache: Where loaders keep what they pack.
     """
 
     place: Sequence[str]
     threads: int
     logs: Path
+    cache: Path
 
     async def rounds(self, model: Model, count: int) -> Starts:
-        """Both paths in turns, every start cold and in a process of its own."""
+        """Both paths in turns, every start cold and in a process of its own; before them the weights are packed, once."""
         starts = Starts(model, [], [])
+        await self._start(model, "v2", [])
         for number in range(count):
             order = ("v1", "v2") if number % 2 else ("v2", "v1")
             tokens = {await self._start(model, path, getattr(starts, path)) for path in order}
@@ -100,13 +107,17 @@ class Starter:
         """One start; returns the token."""
         what = str(model.source) if path == "v1" else model.artifact_id
         async with (
-            lone_loader(model.store, self.place, self.threads, self.logs) as loader,
+            lone_loader(model.store, self._place, self.threads, self.logs) as loader,
             program("bench.first_token", loader.address, logs=self.logs) as engine,
         ):
-            make_cold(model.safetensors, model.weights)
+            make_cold(*model.files(self.cache))
             told = await engine.ask(path, what)
         starts.append(Start(told["loaded_s"], told["first_token_s"]))
         return int(told["token"])
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return (*self.place, "--cache-dir", str(self.cache))
 
     async def models_per_minute(self, models: Sequence[Model], point: Path) -> Figure:
         """One loader with room for one model, asked for one and the other in turns; each replaces the last one."""

@@ -33,6 +33,8 @@ class Leg:
         capacity_s: Of measuring capacity.
         prompts: How many different ones there are.
         kv_arena_bytes: Of the engine: so small that all of it has soon been used, and what is held holds still.
+        settling: Swaps under load before anything is looked at: heaps grow until they have seen all that comes, which
+            takes some hundred swaps; what rises then, leaks.
         is_cold: Whether what comes is taken out of memory first.
         is_large: Whether its windows count: what is promised of tokens and times is promised of the larger models.
     """
@@ -46,6 +48,7 @@ class Leg:
     capacity_s: float
     prompts: int = 20
     kv_arena_bytes: int = 1 << 30
+    settling: int = 0  # even: the pair then stands as it stood
     is_cold: bool = False
     is_large: bool = True
 
@@ -116,6 +119,8 @@ class _Run:
         rate = SHARE * capacity / self._load.tokens_per_request
         begin_s = time.time()
         async with self._load.arriving(rate):
+            for number in range(self._leg.settling):
+                await self._settle(self._leg.pair[number % 2])
             await self._swaps()
             end_s = time.time()
         found = windows(self._system.engine_log())

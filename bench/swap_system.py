@@ -46,6 +46,8 @@ class System(NamedTuple):
         for path in self.weights.rglob(f"{artifact_id}*"):
             path.unlink()
         page_cache.drop((self.home.store / artifact_id).glob("*.halogen"))
+        if cache := self.home.cache:
+            page_cache.drop(cache.rglob(f"{artifact_id}.*"))
 
 
 @contextlib.asynccontextmanager

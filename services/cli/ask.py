@@ -45,6 +45,7 @@ class Asking(NamedTuple):
     stop: Sequence[str] = ()
     cache_salt: str = ""
     timeout_s: float | None = None
+    logprobs: bool | None = None
 
     def options(self) -> Options:
         chosen = {name: value for name, value in self._asdict().items() if value not in (None, "", ())}
@@ -123,6 +124,8 @@ async def _show(stream: CompletionStream, figures: Console, *, as_json: bool) ->
         out.print(json.dumps(_facts(completion, timing), ensure_ascii=False))
     else:
         out.print()
+        if completion.logprobs:
+            figures.print(_likelihoods(completion), style="dim")
         figures.print(_summary(completion, timing), style="dim")
     return completion
 
@@ -138,6 +141,11 @@ def _summary(completion: Completion, timing: Timing) -> str:
         f"[{origin} · first token {timing.first_token_s * 1e3:.0f} ms · {timing.tokens_per_s:.1f} tokens/s · "
         f"{usage.completion_tokens} tokens{kept} · {completion.finish_reason.value}]"
     )
+
+
+def _likelihoods(completion: Completion) -> str:
+    pairs = zip(completion.token_ids, completion.logprobs, strict=True)
+    return f"[token id:logprob · {' '.join(f'{token_id}:{logprob:.4f}' for token_id, logprob in pairs)}]"
 
 
 def _facts(completion: Completion, timing: Timing) -> dict[str, object]:

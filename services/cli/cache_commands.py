@@ -1,4 +1,4 @@
-"""`halogen cache`: the artifacts that a host's loaders have fetched over HTTP, and which of them are to stay."""
+"""`halogen cache`: what a host's loaders have fetched over HTTP or packed for kernels, and what of it is to stay."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from services.cli.id_prefix import completed
 from services.cli.options import JsonOption
 from services.common.cache_dir import default_cache_dir
 from services.common.checkpoint.cache_directory import NAME, CacheDirectory
-from services.common.checkpoint.cache_entry import CacheEntry
+from services.common.checkpoint.cache_entry import CacheEntry, EntryKind
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 
 app = typer.Typer(
-    help="The cache of this host's loaders, for artifacts that come over HTTP. Local systems of one user share it.",
+    help="The cache of this host's loaders, for artifacts that come over HTTP and for weights that were packed for "
+    "kernels. Local systems of one user share it.",
     no_args_is_help=True,
 )
 
@@ -34,10 +35,11 @@ IdArgument = Annotated[
 
 @app.command("list")
 def show(cache_dir: CacheDirOption = None, as_json: JsonOption = False) -> None:
-    """Print the artifacts that are there, the one used longest ago first: it is the next to be evicted."""
+    """Print what is there, artifacts and packed weights, the one used longest ago first: it is the next to be evicted."""
     directory = _open(cache_dir)
     entries = sorted(
-        (each for each in directory.entries() if each.is_artifact), key=lambda each: each.used_at_s
+        (each for each in directory.entries() if each.kind is not EntryKind.PARTIAL),
+        key=lambda each: (each.used_at_s, each.kind),
     )
     coming = sorted(directory.pins - {each.name for each in entries})
     if as_json:
@@ -47,7 +49,11 @@ def show(cache_dir: CacheDirOption = None, as_json: JsonOption = False) -> None:
         return
     for entry in entries:
         marks = [mark for mark, holds in (("pinned", entry.is_pinned), ("in use", entry.is_held)) if holds]
-        out.print(f"{entry.name}  {entry.size_bytes:>15,} bytes  {_time(entry)}  {', '.join(marks)}".rstrip())
+        artifact_id, _, layout = entry.name.partition(".")
+        marks = [*filter(None, [layout]), *marks]
+        out.print(
+            f"{artifact_id}  {entry.size_bytes:>15,} bytes  {_time(entry)}  {', '.join(marks)}".rstrip()
+        )
     for name in coming:
         out.print(f"{name}  pinned, not there yet")
     out.print(f"{directory.used_bytes:,} bytes in all, {directory.free_bytes:,} free on the disk")
@@ -72,7 +78,8 @@ def _open(cache_dir: Path | None) -> CacheDirectory:
     chosen = cache_dir or default_cache_dir()
     if not (chosen / NAME).is_dir():
         raise CommandError(
-            f"there is no cache in {chosen}: loaders with an http(s) store make it; give --cache-dir as they have it"
+            f"there is no cache in {chosen}: loaders make it when they fetch over HTTP, or pack weights; give --cache-dir as "
+            "they have it"
         )
     try:
         return CacheDirectory.of(chosen)
@@ -96,8 +103,10 @@ def _named(directory: CacheDirectory, given: str) -> ArtifactId:
 
 
 def _fields(entry: CacheEntry) -> dict[str, Any]:
+    artifact_id, _, layout = entry.name.partition(".")
     return {
-        "artifact_id": entry.name,
+        "artifact_id": artifact_id,
+        "layout": layout or None,
         "size_bytes": entry.size_bytes,
         "used_at": _time(entry),
         "pinned": entry.is_pinned,

@@ -45,7 +45,7 @@ def kernel_advice(runtime_build: str) -> str:
         return ""
     slower = "the engine computes with portable kernels, which are several times slower than those in C"
     if shutil.which("cc") or shutil.which("gcc"):
-        return f"{slower}; its log, engine.log, says why: not_native_because"
+        return f"{slower}; its log, engine.log, says why: not_faster_because"
     return (
         f"{slower}: no C compiler is installed. Install one (on Debian: apt-get install gcc), then "
         "install halogen again (in a checkout: rm .venv/.up; make up)"

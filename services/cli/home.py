@@ -54,6 +54,11 @@ class Home:
         return self.elsewhere or str(self.store)
 
     @property
+    def cache(self) -> Path | None:
+        """Where the loader keeps weights that it has packed; None: in the user's, where files come over HTTP for all homes."""
+        return None if is_http(self.loaders_store) else self.root / "cache"
+
+    @property
     def state_file(self) -> Path:
         return self.root / "run" / "state.json"
 

@@ -42,6 +42,7 @@ from services.cli.options import (
     JsonOption,
     LoadersStoreOption,
     LoadFormatOption,
+    LogprobsOption,
     MaxTokensOption,
     ModelOption,
     ModelPathOption,
@@ -126,12 +127,23 @@ def generate(
     seed: SeedOption = None,
     stop: StopOption = None,
     cache_salt: CacheSaltOption = "",
+    logprobs: LogprobsOption = None,
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Continue a text."""
     asking = ask.Asking(
-        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), cache_salt, timeout
+        model,
+        cohort,
+        max_tokens,
+        temperature,
+        top_k,
+        top_p,
+        seed,
+        tuple(stop or ()),
+        cache_salt,
+        timeout,
+        logprobs,
     )
     text = sys.stdin.read() if prompt == "-" else prompt
     run_traced(ask.generate(gateway.endpoint, text, asking, as_json=as_json))
@@ -153,12 +165,23 @@ def chat(
     seed: SeedOption = None,
     stop: StopOption = None,
     cache_salt: CacheSaltOption = "",
+    logprobs: LogprobsOption = None,
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a question, or talk."""
     asking = ask.Asking(
-        model, cohort, max_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), cache_salt, timeout
+        model,
+        cohort,
+        max_tokens,
+        temperature,
+        top_k,
+        top_p,
+        seed,
+        tuple(stop or ()),
+        cache_salt,
+        timeout,
+        logprobs,
     )
     begun = [ask.Message("system", system)] if system else []
     if message is not None:

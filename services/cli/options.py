@@ -56,6 +56,10 @@ TopKOption = Annotated[
 TopPOption = Annotated[float | None, typer.Option("--top-p", help="Keep this much probability.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Makes sampling repeatable.")]
 StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Ends the answer; may be given again.")]
+LogprobsOption = Annotated[
+    bool | None,
+    typer.Option("--logprobs", help="Show how likely the model found each token: natural logarithms."),
+]
 CacheSaltOption = Annotated[
     str,
     typer.Option(

@@ -54,7 +54,7 @@ def commands(home: Home, addresses: Addresses, flags: Flags = NO_FLAGS) -> list[
     """How to start the five, in the order in which they are started."""
     key = str(home.ticket_key())
     peers = {
-        "loader": ["--store", home.loaders_store],
+        "loader": ["--store", home.loaders_store, *(["--cache-dir", str(home.cache)] if home.cache else [])],
         "engine": ["--loader", addresses.loader, "--ticket-key-file", key],
         "scheduler": ["--ticket-key-file", key],
         "gateway": [],

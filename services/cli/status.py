@@ -109,7 +109,7 @@ def _processes(status: pb.Status) -> Table:
 def _held(process: pb.ProcessStatus) -> list[str]:
     lines = [_generation(generation) for generation in process.generations]
     lines += [progress_line(progress) for progress in process.progress]
-    lines += [artifact_id[:12] for artifact_id in process.artifact_ids]
+    lines += [_short(name) for name in process.weights or process.artifact_ids]
     lines += dict.fromkeys(f"{one.artifact_id[:12]} FAILED: {one.error}" for one in process.text_failures)
     if process.role == "scheduler":
         lines.append(f"leads, term {process.term}" if process.term else "stands by")
@@ -118,9 +118,17 @@ def _held(process: pb.ProcessStatus) -> list[str]:
     return [*lines, *filter(None, (process.placement, process.runtime_build))]
 
 
+def _short(name: str) -> str:
+    """The beginning of an artifact's id, and how its weights lie, if not as they are stored."""
+    artifact_id, _, how = name.partition(".")
+    return f"{artifact_id[:12]} {how}".rstrip()
+
+
 def _generation(generation: pb.GenerationStatus) -> str:
     state = types_pb2.GenerationState.Name(generation.state).removeprefix("GENERATION_STATE_")
     line = f"{generation.model}@{generation.cohort} revision {generation.revision} {state}"
+    if generation.layout:
+        line += f", {generation.layout}"
     if generation.HasField("failure"):
         line += f" ({stage_name(generation.failure.stage)}, {generation.failure.reason})"
     return f"{line}: {generation.error}" if generation.error else line

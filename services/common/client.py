@@ -267,4 +267,5 @@ def _sampling_params(options: Options) -> types_pb2.SamplingParams:
         max_tokens=options.get("max_tokens"),
         stop_token_ids=options.get("stop_token_ids"),
         ignore_eos=options.get("ignore_eos"),
+        logprobs=options.get("logprobs"),
     )

@@ -26,6 +26,7 @@ class Options(TypedDict, total=False):
     max_tokens: int
     stop_token_ids: Sequence[int]
     ignore_eos: bool
+    logprobs: bool
     stop: Sequence[str]
     cache_salt: str
     timeout_s: float | None
@@ -69,6 +70,7 @@ _ALLOWED: Final[Mapping[str, _Count | _Number]] = {
     "seed": _Count(0, 2**64 - 1),
     "timeout_s": _Number(0, 1e9, "seconds, 0 to 1,000,000,000"),
 }
+_FLAGS: Final = ("ignore_eos", "logprobs")
 _TEXTS: Final = ("request_id", "model", "cohort", "cache_salt")
 
 
@@ -87,8 +89,9 @@ def checked(options: Options) -> Options:
     for name, allowed in _ALLOWED.items():
         if name in said and not allowed.allows(said[name]):
             raise _refused(name, said[name], str(allowed))
-    if not isinstance(said.get("ignore_eos", False), bool):
-        raise _refused("ignore_eos", said["ignore_eos"], "True or False")
+    for name in said.keys() & set(_FLAGS):
+        if not isinstance(said[name], bool):
+            raise _refused(name, said[name], "True or False")
     for name in said.keys() & set(_TEXTS):
         check_text(name, said[name])
     for text in _listed("stop", said.get("stop", ()), "a list of texts"):

@@ -44,6 +44,7 @@ class Sampling:
     max_tokens: int
     stop_token_ids: tuple[int, ...]
     ignore_eos: bool
+    logprobs: bool  # whether each token's is told
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +70,13 @@ class Chunk:
         provenance: In the first and the last chunk, where known.
         finish_reason: In the last chunk only, as is `usage`.
         matched_stop: The stop string that ended the answer, if one did.
+        logprobs: Of every one of `token_ids`, where they were asked for, else none: natural logarithms of what the model
+            itself gave them, before temperature, top_k and top_p.
     """
 
     request_id: RequestId
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
     text: str = ""
     provenance: Provenance | None = None
     finish_reason: FinishReason | None = None
@@ -82,11 +86,12 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A whole answer."""
+    """A whole answer; its fields are those of chunks."""
 
     request_id: RequestId
     text: str
     token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
     finish_reason: FinishReason
     matched_stop: str | None
     usage: Usage
@@ -102,6 +107,7 @@ class Completion:
             request_id=last.request_id,
             text="".join(chunk.text for chunk in chunks),
             token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
+            logprobs=tuple(logprob for chunk in chunks for logprob in chunk.logprobs),
             finish_reason=last.finish_reason,
             matched_stop=last.matched_stop,
             usage=last.usage,

@@ -20,6 +20,7 @@ def chunk_of(message: pb.CompletionChunk) -> Chunk:
     return Chunk(
         request_id=RequestId(message.request_id),
         token_ids=tuple(message.token_ids),
+        logprobs=tuple(message.logprobs),
         text=message.text,
         provenance=_provenance(message.provenance) if message.HasField("provenance") else None,
         finish_reason=_FINISH_REASONS.get(message.finish_reason),
@@ -49,5 +50,6 @@ def _provenance(message: types_pb2.Provenance) -> Provenance:
             max_tokens=params.max_tokens,
             stop_token_ids=tuple(params.stop_token_ids),
             ignore_eos=params.ignore_eos,
+            logprobs=params.logprobs,
         ),
     )

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from services.common.control_groups import ControlGroup, control_groups, read
 from services.common.memory_guard import Bound
 
 
-class _Version(NamedTuple):
+class _Files(NamedTuple):
     """Where a version of control groups keeps what we read."""
 
-    folder: str  # of the memory controller
-    controllers: str  # as /proc/self/cgroup names it
     limit: str
     usage: str
 
 
-_VERSIONS: Final = (
-    _Version("", "", "memory.max", "memory.current"),
-    _Version("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-)
-
-
-class _Group(NamedTuple):
-    """A control group: this process's own, or one above it."""
-
-    folder: Path
-    version: _Version
-    is_own: bool
+_FILES: Final = {
+    1: _Files("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    2: _Files("memory.max", "memory.current"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,61 +29,51 @@ class HostMemory:
     """Reads limits.
 
     Attributes:
-        proc: Where procfs is mounted.
-        cgroup: Where control groups are.
+        root: Of all paths.
     """
 
-    proc: Path = Path("/proc")
-    cgroup: Path = Path("/sys/fs/cgroup")
+    root: Path = Path("/")
 
     def bounds(self) -> tuple[Bound, ...]:
         """The limits of this process's control group and of those above it, then the host's.
 
         Cached files that can be dropped do not count as held.
         """
-        return self._bounds(self._groups())
+        return self._bounds(control_groups("memory", self.root))
 
     def shared_bounds(self) -> tuple[Bound, ...]:
         """The same without this process's own control group, in which other processes' memory does not count."""
-        return self._bounds(group for group in self._groups() if not group.is_own)
+        return self._bounds(group for group in control_groups("memory", self.root) if not group.is_own)
 
-    def _bounds(self, groups: Iterable[_Group]) -> tuple[Bound, ...]:
+    @property
+    def limit_bytes(self) -> int:
+        """The least of all limits."""
+        return min(bound.limit_bytes for bound in self.bounds())
+
+    def _bounds(self, groups: Iterable[ControlGroup]) -> tuple[Bound, ...]:
         limits = (_group_bound(group) for group in groups)
         return (*(bound for bound in limits if bound), self._host_bound())
 
     def _host_bound(self) -> Bound:
-        meminfo = _pairs(_read(self.proc / "meminfo"))
+        meminfo = _pairs(read(self.root / "proc/meminfo"))
         total, available = (meminfo[name] * 1024 for name in ("MemTotal:", "MemAvailable:"))
         return Bound("this host", total, total - available)
 
-    def _groups(self) -> Iterator[_Group]:
-        for version in _VERSIONS:
-            root = self.cgroup / version.folder
-            own = root / self._own_group(version)
-            above = (path for path in own.parents if path.is_relative_to(root))
-            yield from (_Group(path, version, is_own=path == own) for path in (own, *above))
 
-    def _own_group(self, version: _Version) -> str:
-        """Below the version's root; the root itself where the path leads nowhere that we see."""
-        for line in _read(self.proc / "self" / "cgroup").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if version.controllers in controllers.split(",") and ".." not in path:
-                return path.lstrip("/")
-        return ""
-
-
-def _group_bound(group: _Group) -> Bound | None:
+def _group_bound(group: ControlGroup) -> Bound | None:
     """The group's limit, if it has one."""
-    limit = _read(group.folder / group.version.limit)
-    if not limit.isdigit():
+    files = _FILES[group.version]
+    limit = group.read(files.limit)
+    if not limit.isdecimal():
         return None
-    droppable = _pairs(_read(group.folder / "memory.stat")).get("inactive_file", 0)
-    held_bytes = max(0, int(_read(group.folder / group.version.usage)) - droppable)
+    held_bytes = max(0, int(group.read(files.usage)) - _droppable_bytes(group))
     return Bound("the control group", int(limit), held_bytes)
 
 
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+def _droppable_bytes(group: ControlGroup) -> int:
+    """Of the group and those below it, which version 1 sums up under another name."""
+    stat = _pairs(group.read("memory.stat"))
+    return stat.get("total_inactive_file", stat.get("inactive_file", 0))
 
 
 def _pairs(text: str) -> dict[str, int]:

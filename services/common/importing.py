@@ -1,10 +1,14 @@
-"""Imports of much, faster: nothing of them is garbage, so Python need not look for any."""
+"""What a process imports at its start: faster, as nothing of it is garbage, and with no more threads than processors."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
+
+from services.common.library_threads import bound_library_threads
+from services.common.processors import usable_processors
 
 
 @contextlib.contextmanager
@@ -13,6 +17,7 @@ def importing() -> Iterator[None]:
 
     A quarter of a process's start, and more of an engine's with PyTorch, went into that.
     """
+    bound_library_threads(os.environ, usable_processors())
     gc.disable()
     try:
         yield

@@ -8,16 +8,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import structlog
 
 from services.common.errors import HalogenError
+from services.common.processors import usable_processors
 
 log = structlog.get_logger()
 
 
 REPEAT_S: Final = 1.0
+_WAITING_WORKERS: Final = 4  # that wait for a disk or another process
 
 
 class Stop:
@@ -71,6 +74,10 @@ def run(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
 
 
 async def _listening(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
+    workers = ThreadPoolExecutor(
+        usable_processors() + _WAITING_WORKERS, "worker"
+    )  # asyncio counts the host's
+    asyncio.get_running_loop().set_default_executor(workers)
     stop = Stop()
     stop.listen()
     await main(stop)

@@ -158,6 +158,7 @@ class Assignments:
                 state=generations[artifact_id].state,
                 error=generations[artifact_id].error,
                 failure=generations[artifact_id].failure,
+                layout=generations[artifact_id].layout,
             )
             for pair, revisions in sorted(self._revisions.items())
             for artifact_id, revision in sorted(revisions.items(), key=lambda item: item[1])
@@ -186,7 +187,11 @@ class Assignments:
         for named in self._targets.values():
             if named.artifact_id:
                 told.setdefault(named.artifact_id, []).append(self._policy.under(named.strategy))
-        return {artifact_id: together(policies) for artifact_id, policies in told.items()}
+        wanted = {artifact_id: together(policies) for artifact_id, policies in told.items()}
+        return {
+            artifact_id: policy.once_served(self._policy) if self.is_served(artifact_id) else policy
+            for artifact_id, policy in wanted.items()
+        }
 
     def _leave_to_others(self, pair: Pair) -> None:
         """Lets a pair stand no longer for artifacts that it names no more, and that stay for other pairs."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Sequence as Ordered
 from typing import Final, NamedTuple
 
+from services.common.watermark import Level
 from services.engine.sequence import Phase, Sequence
 
 BACKGROUND_TOKENS: Final = 32  # of prompts, in a step that others wait for
+_SHRUNK: Final = 2  # above the soft watermark new prompts get this part of a chunk at most
 
 
 class Share(NamedTuple):
@@ -18,9 +20,14 @@ class Share(NamedTuple):
     sequence: Sequence
     tokens: int
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a new token follows, once they are computed."""
+        return self.sequence.computed + self.tokens == self.sequence.length
+
 
 class Line(NamedTuple):
-    """Those who wait for one model, in order of arrival; none of them ended.
+    """Those who wait for one model, in order of arrival, whoever has begun first; none of them ended or set back.
 
     Attributes:
         is_background: Nobody waits for its answers: they are warm-ups or trials.
@@ -30,14 +37,17 @@ class Line(NamedTuple):
     is_background: bool = False
 
 
-def plan(lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int = 0) -> list[Share]:
+def plan(
+    lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int = 0, level: Level = Level.OPEN
+) -> list[Share]:
     """Shares one step among the sequences of `lines`.
 
     Whoever has begun keeps its place, and decodes come every step, whatever prompts wait: a long prompt delays a
     running stream by one chunk per step and no more. Free places go to the lines in equal parts, and what one cannot
-    use to the others; the chunk goes to one line after the other, step by step, and what one cannot use to the next;
-    within a line they go by order of arrival. So a thousand prompts for one model hold up another's by no more than
-    one prompt would.
+    use to the others; the chunk goes to one line after the other, step by step, and what one cannot use to the next.
+    Within a line places go by order of arrival, half of the chunk to whoever came first, and the rest to those who
+    have least left: so a short prompt waits for none but shorter ones, and a long one has half of a chunk at least. A
+    thousand prompts for one model hold up another's by no more than one prompt would.
 
     Every further model's weights are read for its own part of a step. With half a chunk beside them a step takes no
     longer than one of a single model does with all of it.
@@ -47,15 +57,24 @@ def plan(lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int =
         chunk_tokens: Most tokens of prompts in one step.
         max_batch: Most sequences under way at once; later arrivals wait.
         turn: The number of the step: what cannot be parted goes to one line after the other.
+        level: Of memory: above the soft watermark new prompts get half of a chunk, and those who are nearest to
+            their end go first; above the hard one nothing new begins beside what is under way.
     """
     if not lines:
         return []
-    placed = _placed(lines, max_batch, turn)
+    placed = _placed(lines, max_batch, turn, level)
     wanted = [sum(_prompt_rest(sequence) for sequence in group) for group in placed]
     if not all(line.is_background for line in lines):
         wanted = [_slice(line, tokens) for line, tokens in zip(lines, wanted, strict=True)]
-    given = _in_turn(chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2), wanted, turn)
-    return [share for group, tokens in zip(placed, given, strict=True) for share in _shares(group, tokens)]
+    chunk_tokens = chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2)
+    given = _in_turn(chunk_tokens, wanted, turn)
+    new_tokens = chunk_tokens if level is Level.OPEN else -(-chunk_tokens // _SHRUNK)
+    last = _prompt_rest if level is Level.OPEN else _to_the_end
+    return [
+        share
+        for group, tokens in zip(placed, given, strict=True)
+        for share in _shares(group, tokens, new_tokens, last)
+    ]
 
 
 def deal(total: int, wanted: Ordered[int], turn: int) -> list[int]:
@@ -90,14 +109,16 @@ def _order(count: int, turn: int) -> list[int]:
     return [*range(first, count), *range(first)]
 
 
-def _placed(lines: Ordered[Line], max_batch: int, turn: int) -> list[list[Sequence]]:
+def _placed(lines: Ordered[Line], max_batch: int, turn: int, level: Level) -> list[list[Sequence]]:
     """Of every line those who are under way or may begin: its first, for nobody overtakes within a line."""
     begun = [sum(1 for _ in _begun(line)) for line in lines]
     free = max_batch - sum(begun)
+    if level is Level.HARD:
+        free = min(free, 0 if any(begun) else 1)
     fair = deal(max_batch, [len(line.sequences) for line in lines], turn)
     placed: list[list[Sequence]] = []
     for line, running, quota in zip(lines, begun, fair, strict=True):
-        new = min(max(0, quota - running), free)
+        new = max(0, min(quota - running, free))
         free -= new
         placed.append(list(itertools.islice(line.sequences, running + new)))
     return placed
@@ -115,11 +136,39 @@ def _prompt_rest(sequence: Sequence) -> int:
     return 0 if sequence.phase is Phase.DECODE else sequence.length - sequence.computed
 
 
-def _shares(group: list[Sequence], left: int) -> Iterator[Share]:
+def _shares(
+    group: list[Sequence], tokens: int, new_tokens: int, last: Callable[[Sequence], int]
+) -> Iterator[Share]:
+    """Of a line's part: every decode that has room, and chunks of prompts."""
+    prompts: list[Sequence] = []
     for sequence in group:
-        if sequence.phase is Phase.DECODE:
+        if sequence.phase is not Phase.DECODE:
+            prompts.append(sequence)
+        elif sequence.room > 0:
             yield Share(sequence, 1)
-        elif left > 0:
-            count = min(left, _prompt_rest(sequence))
+    prompts[1:] = sorted(prompts[1:], key=last)
+    yield from _chunks(prompts, tokens, new_tokens)
+
+
+def _chunks(prompts: list[Sequence], left: int, new_left: int) -> Iterator[Share]:
+    """Half to the first; what it cannot use, or the others do not want, to the others, or the first; in that order.
+
+    Args:
+        prompts: The first in line, then the others, whoever goes first before the next.
+        left: Tokens in all.
+        new_left: How many of them may be of prompts that have not begun.
+    """
+    most = max(-(-left // 2), left - sum(map(_prompt_rest, prompts[1:])))
+    for sequence in prompts:
+        is_new = sequence.phase is Phase.WAITING
+        count = min(_prompt_rest(sequence), most, new_left if is_new else left)
+        if count > 0:
             yield Share(sequence, count)
             left -= count
+            new_left = min(left, new_left - count * is_new)
+        most = left
+
+
+def _to_the_end(sequence: Sequence) -> int:
+    """The most tokens that are still to be computed of it."""
+    return len(sequence.request.prompt) + sequence.request.sampling.max_tokens - sequence.computed

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, field_validator
 
 from services.common.config import CommaSeparated, HostPort, ProcessConfig
+from services.common.cpu_list import parse_cpus
+from services.common.errors import Unsupported
+from services.common.processors import usable_processors
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
 from services.engine.checkpoint_config import CheckpointConfig
 from services.engine.engine import STEP_TIMEOUT_S
-from services.engine.host import memory_bytes, usable_cores
-from services.engine.kernels.choice import KernelChoice
+from services.engine.host import memory_bytes
+from services.engine.kernels.choice import KernelChoice, check_choice
+from services.engine.kv_format import KvChoice
 from services.engine.model.weights import DTypeChoice
 from services.engine.recovery_config import RecoveryConfig
 
 _DEFAULT_ARENA_BYTES: Final = 1 << 30
 _MEMORY_SHARE: Final = 4  # the default arena takes at most this part of the memory
+
+
+def _processors(settings: dict[str, Any]) -> int:
+    """What a control group allows of the chosen ones."""
+    return usable_processors(affinity=parse_cpus(settings.get("cpus", "")) or None)
 
 
 class EngineConfig(ProcessConfig):
@@ -39,6 +49,12 @@ class EngineConfig(ProcessConfig):
         ge=1,
         description="memory for keys and values; 1 GiB or a quarter of the memory when not given",
     )
+    kv_swap_bytes: int = Field(
+        256 << 20,
+        ge=0,
+        description="most memory for keys and values of requests that are set back for others, taken when it is needed; "
+        "with 0 they are computed again",
+    )
     kv_block_pool_autoscale: bool = Field(
         False,
         description="let --kv-arena-bytes be the least: more is taken while requests fill it, as far as the memory guard "
@@ -53,8 +69,11 @@ class EngineConfig(ProcessConfig):
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     recovery: RecoveryConfig = RecoveryConfig()
+    cpus: str = Field("", description="processors to run on, as in 0-3,8; all that we may when empty")
     threads: int = Field(
-        usable_cores(), ge=1, description="threads that compute; the cores we may use when not given"
+        default_factory=_processors,
+        ge=1,
+        description="threads that compute; one for each processor that we may use when not given",
     )
     chunk_tokens: int = Field(
         64,
@@ -62,7 +81,14 @@ class EngineConfig(ProcessConfig):
         description="most prompt tokens in one step: running answers wait for all of them, and with fewer the weights"
         " are read more often",
     )
-    max_batch: int = Field(256, ge=1, description="most requests under way at once; later ones wait")
+    max_batch: int = Field(256, ge=1, description="most requests in one step; later ones wait")
+    max_concurrent_requests: int = Field(
+        256,
+        ge=0,
+        le=2**32 - 1,
+        description="most requests taken in at once; later ones wait in the scheduler's queue; as many as memory allows "
+        "when 0",
+    )
     max_model_len: int = Field(
         0, ge=0, description="most tokens of prompt and answer together; what the model allows when 0"
     )
@@ -70,7 +96,15 @@ class EngineConfig(ProcessConfig):
         "auto",
         description="what to compute in; float32 copies weights stored in less, as auto does those in fp16",
     )
-    kernels: KernelChoice = Field("auto", description="auto takes the fastest that this CPU can run")
+    kv_dtype: KvChoice = Field(
+        "auto",
+        description="what to store keys and values in; auto stores them in what is computed in, int8 in half of the"
+        " memory of bf16 and a little more",
+    )
+    kernels: KernelChoice = Field(
+        "auto",
+        description="auto takes the fastest that this CPU can run; a set of kernels that it cannot run is refused",
+    )
     prefix_cache: bool = Field(
         True, description="keep keys and values of prompts, while there is room, for those that begin alike"
     )
@@ -81,10 +115,26 @@ class EngineConfig(ProcessConfig):
     )
     check_every_step: bool = Field(False, description="check the arena's books after every step")
 
+    @field_validator("cpus")
+    @classmethod
+    def _check_cpus(cls, value: str) -> str:
+        if foreign := parse_cpus(value) - os.sched_getaffinity(0):
+            raise ValueError(f"this process may not run on {', '.join(map(str, sorted(foreign)))}")
+        return value
+
     @field_validator("ticket_key_file")
     @classmethod
     def _check_key(cls, value: Path) -> Path:
         TicketSigner.from_file(value)
+        return value
+
+    @field_validator("kernels")
+    @classmethod
+    def _check_kernels(cls, value: KernelChoice) -> KernelChoice:
+        try:
+            check_choice(value)
+        except Unsupported as refused:
+            raise ValueError(refused.message) from None
         return value
 
     @field_validator("serves")

@@ -8,46 +8,35 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import structlog
 
-from services.common.errors import (
-    AlreadyExists,
-    Cancelled,
-    HalogenError,
-    InternalError,
-    InvalidRequest,
-    Overloaded,
-)
+from services.common.errors import AlreadyExists, Cancelled, HalogenError, InternalError
 from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
+from services.engine.costs import Costs, measured_copy_bytes_per_s
+from services.engine.job import Job
+from services.engine.kv_desk import KvDesk
 from services.engine.lender import Lender, LoadedModel
+from services.engine.lending import Lending
+from services.engine.load import Load
+from services.engine.loan import Loan
 from services.engine.occupancy import LiveTicket, Occupancy
-from services.engine.prefix_cache import Prefix, PrefixCache
-from services.engine.prefix_key import Sharers
-from services.engine.reservation import Reservation
+from services.engine.prefix_cache import PrefixCache
 from services.engine.run import Run
-from services.engine.sequence import Phase, Sequence, TokenRequest
+from services.engine.sequence import Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
 from services.engine.step_tally import StepTally
-from services.engine.stepper import FinishReason, Job, Outcome, Stepper, Update
+from services.engine.stepper import FinishReason, Outcome, Stepper, Update
+from services.engine.swap_space import SwapSpace
 from services.engine.timeline import StepTimes, Timeline
 from services.engine.token_stream import TokenStream
 
-RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 STEP_TIMEOUT_S: Final = 30.0
 
 log = structlog.get_logger()
-
-
-class Load(NamedTuple):
-    """The requests under way: computed already, waiting for a place in the batch, or for their first chunk."""
-
-    running: int
-    waiting_for_batch: int
-    waiting_for_chunk: int
 
 
 class Engine:
@@ -59,11 +48,14 @@ class Engine:
         max_batch: Most sequences under way at once.
         check_every_step: Check the arena's books after every step, not only when idle.
         step_timeout_s: How long no step may finish while there is work.
+        swap_bytes: Host memory for keys and values of requests that are set back; with 0 they are computed again.
         prefix_cache: Whether keys and values of prompts are kept for those that begin alike.
+        max_concurrent_requests: Most of callers' requests at once; 0 where memory alone bounds them.
 
     Attributes:
         occupancy: Tickets and generations, for schedulers.
         prefixes: The pages that are kept.
+        desk: Lends the arena's memory.
         on_stall: Told True when steps have stopped for too long, False when they go on; set by the owner.
         accepted: Requests taken in so far, the engine's own included.
         ended: How many of them have ended, by finish reason or error.
@@ -82,12 +74,13 @@ class Engine:
         check_every_step: bool = False,
         step_timeout_s: float = STEP_TIMEOUT_S,
         prefix_cache: bool = True,
+        swap_bytes: int = 0,
+        max_concurrent_requests: int = 0,
     ) -> None:
         self.arena = arena
-        self.occupancy = Occupancy()
+        self.occupancy = Occupancy(max_concurrent_requests)
         self.occupancy.resize(arena.pool.promisable_bytes)
         self.prefixes = PrefixCache()
-        self._caches_prefixes = prefix_cache
         self.accepted = 0
         self.ended: collections.Counter[str] = collections.Counter()
         self.chunk_tokens = chunk_tokens
@@ -99,6 +92,18 @@ class Engine:
         self._is_stalled = False
         self._heartbeat = StallTimer(step_timeout_s, lambda: self._set_stalled(True))
         self._loop = StepLoop(Stepper(chunk_tokens=chunk_tokens, max_batch=max_batch), self._deliver)
+        self._costs = Costs(measured_copy_bytes_per_s())
+        self.desk = KvDesk(
+            arena.pool,
+            order=self._loop.order,
+            nudge=self._loop.nudge,
+            cost=lambda: self._costs.model,
+            swap=SwapSpace(swap_bytes),
+            chunk_tokens=chunk_tokens,
+            grown=self._tell_growth,
+        )
+        cache = self.prefixes if prefix_cache else None
+        self._lending = Lending(self.desk, cache, self.occupancy.expect)
 
     async def __aenter__(self) -> Self:
         await self._loop.__aenter__()
@@ -128,14 +133,15 @@ class Engine:
     @property
     def load(self) -> Load:
         """The requests under way, as they stand."""
-        waiting = sum(job.sequence.phase is Phase.WAITING for job in self._runs)
-        running = len(self._runs) - waiting
-        without_place = max(0, waiting - max(0, self.max_batch - running))
-        return Load(running, without_place, waiting - without_place)
+        return Load.of((job.sequence.phase for job in tuple(self._runs)), self.max_batch)
 
     @contextlib.asynccontextmanager
     async def run(
-        self, lender: Lender, request: TokenRequest, ticket_id: TicketId | None = None
+        self,
+        lender: Lender,
+        request: TokenRequest,
+        ticket_id: TicketId | None = None,
+        promised_bytes: int | None = None,
     ) -> AsyncIterator[TokenStream]:
         """Runs a validated request while the scope lasts; leaving early aborts it within a step or two.
 
@@ -145,28 +151,30 @@ class Engine:
             lender: Has the model.
             request: Validated for that model.
             ticket_id: The ticket that it redeems; None for the engine's own requests.
+            promised_bytes: What that ticket promises; what is expected of the model's answers when not given.
 
         Raises:
             InvalidRequest: Its worst case exceeds what new requests may have of the arena.
-            Overloaded: The arena has no room for its worst case now.
+            Overloaded: The arena has no room, and promises it to others; or as many requests run as may.
             AlreadyExists: A request of that id is running.
             Unavailable: The engine is stopping.
         """
         with contextlib.ExitStack() as resources:
+            if ticket_id is not None:
+                self.occupancy.check_place()
             model = resources.enter_context(lender.use())
             self._claim(request.id, resources)
-            prefix = self._find_prefix(model, request, resources)
-            found = prefix.blocks if prefix else ()
-            reservation = resources.enter_context(self._reserve(model, request, len(found)))
-            job = Job(Sequence(request, reservation, found), model, is_background=ticket_id is None)
+            job = Job(Sequence(request), model, is_background=ticket_id is None)
+            loan = self._lending.admit(job, model, promised_bytes)
+            resources.callback(self.desk.leave, loan)
             self._loop.submit(job)
-            stream = TokenStream(Timeline(time.time_ns()), cached_tokens=prefix.tokens if prefix else 0)
-            run = self._runs[job] = Run(stream, ticket_id, reservation, prefix, resources.pop_all())
+            stream = TokenStream(Timeline(time.time_ns()), cached_tokens=loan.cached_tokens)
+            run = self._runs[job] = Run(stream, ticket_id, model, loan, resources.pop_all())
             self.accepted += 1
             if len(self._runs) == 1:  # what comes to others is no progress
                 self._heartbeat.progress()
         if ticket_id is not None:
-            self._open_ticket(run, ticket_id, request, model)
+            self._open_ticket(run, ticket_id, request)
         try:
             yield run.stream
         finally:
@@ -181,16 +189,17 @@ class Engine:
 
     async def forget(self, model: LoadedModel) -> None:
         """It answers nobody any more: what was kept of it is not found again, and its bytes are free."""
+        self._lending.forget(model)
         for _ in self.prefixes.forget(model.origin):
             await asyncio.sleep(0)  # others have their turn
 
     def check(self) -> None:
         """Raises AssertionError unless every byte of the arena is accounted for."""
         self.arena.pool.check()
+        self.desk.check()
         if self._check_every_step:
             self.arena.pool.check_spans()
-        reserved = sum(run.reservation.total_bytes for run in self._runs.values())
-        assert reserved <= self.arena.pool.used_bytes <= self.arena.pool.total_bytes
+        assert self.desk.reserved_bytes <= self.arena.pool.used_bytes <= self.arena.pool.total_bytes
         assert self._runs or not self.arena.pool.used_bytes, "an idle engine uses no blocks"
         assert {ticket.id for ticket in self.occupancy.tickets} <= {
             run.ticket_id for run in self._runs.values()
@@ -202,43 +211,35 @@ class Engine:
         self._running.add(request_id)
         resources.callback(self._running.discard, request_id)
 
-    def _find_prefix(
-        self, model: LoadedModel, request: TokenRequest, resources: contextlib.ExitStack
-    ) -> Prefix | None:
-        """What is there of its prompt, pinned; None for a request that is to share nothing."""
-        if not self._caches_prefixes or request.cache_salt is None:
-            return None
-        sharers = Sharers(request.tenant, request.cache_salt)
-        found = self.prefixes.find(model.origin, sharers, request.prompt)
-        return resources.enter_context(found)
-
-    def _reserve(self, model: LoadedModel, request: TokenRequest, found_blocks: int) -> Reservation:
-        """Its worst case, but for the blocks that are there."""
-        pool, blocks = self.arena.pool, request.worst_case_blocks
-        if blocks * model.block_bytes > pool.promisable_bytes:
-            raise InvalidRequest(
-                f"the request may need {blocks * model.block_bytes} bytes of KV memory; this engine has "
-                f"{pool.promisable_bytes}: shorten the prompt or ask for fewer tokens",
-                reason="PROMPT_TOO_LARGE",
-            )
-        if not pool.can_reserve(model.block_bytes, blocks - found_blocks):
-            raise Overloaded("the engine's KV memory is full; try again", retry_after_s=RETRY_AFTER_S)
-        return pool.reserve(model.block_bytes, blocks - found_blocks)
-
-    def _open_ticket(self, run: Run, ticket_id: TicketId, request: TokenRequest, model: LoadedModel) -> None:
-        """Of the whole worst case: schedulers promise memory without knowing what is there."""
-        worst_case_bytes = request.worst_case_blocks * model.block_bytes
-        ticket = LiveTicket(id=ticket_id, reserved_bytes=worst_case_bytes, prompt_tokens=len(request.prompt))
+    def _open_ticket(self, run: Run, ticket_id: TicketId, request: TokenRequest) -> None:
+        """Of all that was promised: schedulers promise memory without knowing what is there."""
+        ticket = LiveTicket(
+            id=ticket_id, reserved_bytes=run.loan.promised_bytes, prompt_tokens=len(request.prompt)
+        )
         self.occupancy.open(ticket)
         run.resources.callback(self.occupancy.close, ticket_id)
 
+    def _tell_growth(self, loan: Loan) -> None:
+        ticket_id = self._runs[loan.job].ticket_id
+        if ticket_id is not None:
+            self.occupancy.grow(ticket_id, loan.promised_bytes)
+
     def _deliver(self, updates: list[Update], step: StepTimes) -> None:
         """Whatever fails here, every stream that it concerns ends."""
+        self._costs.hear(step)
         for update in updates:
             self._take(update, self._runs[update.job], step)
+        self._settle()
         self._beat()
         if self._check_every_step or not self._runs:
             self._check_books()
+
+    def _settle(self) -> None:
+        try:
+            self._loop.set_level(self.desk.settle())
+        except Exception:
+            log.exception("lending_failed")
+            self._fail_all()
 
     def _check_books(self) -> None:
         """Where they are wrong, nothing under way can be trusted."""
@@ -246,8 +247,7 @@ class Engine:
             self.check()
         except Exception:
             log.exception("books_wrong")
-            for job, run in self._runs.items():
-                self._fail(job, run)
+            self._fail_all()
 
     def _beat(self) -> None:
         """A step has finished, whatever it gave: a chunk of a long prompt counts like a token."""
@@ -267,11 +267,20 @@ class Engine:
             if update.is_first_chunk and run.ticket_id is not None:
                 self.occupancy.start_prefill(run.ticket_id)
             run.tell(update, step)
+            self._follow(update, run)
         except Exception:
             log.exception("delivery_failed", request_id=update.job.sequence.request.id)
             self._fail(update.job, run)
         if update.outcome is not None:
             self._close(update.job, run, update.outcome)
+
+    def _follow(self, update: Update, run: Run) -> None:
+        """What it means for the memory."""
+        if update.moved is not None:
+            self.desk.moved(run.loan, update.moved)
+            run.stream.cached_tokens = run.loan.cached_tokens
+        elif update.outcome is None:
+            self.desk.follow(run.loan)
 
     def _close(self, job: Job, run: Run, outcome: Outcome) -> None:
         """The step loop has let go of it: what it holds goes back."""
@@ -282,6 +291,11 @@ class Engine:
             log.exception("close_failed", request_id=job.sequence.request.id)
             self._fail(job, run)
         self.ended[_name(run.end(outcome))] += 1
+        self._lending.learn(job, run.model, outcome)
+
+    def _fail_all(self) -> None:
+        for job, run in self._runs.items():
+            self._fail(job, run)
 
     def _fail(self, job: Job, run: Run) -> None:
         """Its stream ends as one of a step that failed; what it holds is held until the step loop lets go of it."""

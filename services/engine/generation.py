@@ -67,6 +67,12 @@ class Generation:
     def model(self) -> LoadedModel | None:
         return self._model
 
+    @property
+    def layout(self) -> str:
+        """How its weights lie; empty: as they are stored, or not yet known."""
+        built = self._model.built if self._model else None
+        return built.layout if built else ""
+
     def advance(self, state: State, failure: Failure | None = None) -> None:
         """Moves to `state`, with the failure that leads there if one does.
 

@@ -78,6 +78,9 @@ class GenerationLoad:
         self._room[generation] = asyncio.Event()
         try:
             await self._run(generation)
+        except asyncio.CancelledError as called_off:
+            _let_go_of_frames(called_off)
+            raise
         finally:
             del self._room[generation]
             self._generations.stopped(generation)
@@ -170,7 +173,10 @@ def _log(generation: Generation, failure: Exception) -> None:
 
 
 def _let_go_of_frames(failure: BaseException | None) -> None:
-    """Clears what the frames that a failure came through hold: the weights of a model that was half made."""
+    """Clears what the frames that a failure came through hold: the weights of a model that was half made or warmed up.
+
+    Such frames are parts of cycles, and an engine at rest makes nothing that would have cycles collected.
+    """
     while failure is not None:
         traceback.clear_frames(failure.__traceback__)
         failure = failure.__context__

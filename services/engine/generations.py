@@ -216,6 +216,11 @@ class Generations:
         models = ((artifact_id, held.generation.model) for artifact_id, held in self._held.items())
         return {artifact_id: model.weights_bytes for artifact_id, model in models if model}
 
+    @property
+    def layouts(self) -> Mapping[ArtifactId, str]:
+        """How the weights of every artifact lie that is loaded; empty: as they are stored."""
+        return {name: held.generation.layout for name, held in self._held.items() if held.generation.model}
+
     def asked(self, artifact_id: ArtifactId) -> Asked:
         """Who asks for an artifact that is held; if several do, the latest."""
         return self._assignments.asked(artifact_id)

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from services.common.checkpoint.graph_hash import Built
+from services.engine.job import StepModel
 from services.engine.prefix_key import Origin
-from services.engine.stepper import StepModel
 
 
 class LoadedModel(StepModel, Protocol):

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 import torch
 
 from services.common.checkpoint.architecture import Architecture
 from services.common.checkpoint.graph_hash import Built
 from services.common.checkpoint.header import PREAMBLE, Header, header_bytes
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.checkpoint.manifest import Manifest
+from services.common.checkpoint.packed_file import is_packable
 from services.common.errors import CorruptData, Overloaded
 from services.common.ids import ArtifactId
 from services.common.memory_guard import UNGUARDED, MemoryGuard
@@ -25,13 +28,23 @@ from services.common.rest import Rest
 from services.common.telemetry.prealloc import tell_prealloc
 from services.engine.arena import Arena
 from services.engine.kernels.protocol import Decoder, Kernels
+from services.engine.kv_format import KvChoice, KvFormat
 from services.engine.load_memory import measured
 from services.engine.mapping import map_file, populate
 from services.engine.memory_need import MemoryNeed
 from services.engine.model.graph_check import build_of, check_graph
-from services.engine.model.weights import DTypeChoice, bind, check_tensors, copied_bytes, stored_dtype
+from services.engine.model.weights import (
+    DTypeChoice,
+    bind,
+    check_tensors,
+    compute_dtype,
+    copied_bytes,
+    stored_dtype,
+)
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
+
+log = structlog.get_logger(component="checkpoint")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +56,7 @@ class PreparedArtifact:
         identity: Hex sha256 that their header must have.
         config: The bytes of config.json.
         lazy_bytes: How many, at the file's end, stay on the disk until they are used.
+        layout: How matrices lie there; None: as they are stored.
     """
 
     artifact_id: ArtifactId
@@ -50,6 +64,7 @@ class PreparedArtifact:
     identity: str
     config: bytes
     lazy_bytes: int = 0
+    layout: KernelLayout | None = None
 
 
 class ModelOnArena:
@@ -70,14 +85,21 @@ class ModelOnArena:
         self.max_context_tokens = max_context_tokens
         self.weights_bytes = weights_bytes
         self.built = built
-        self.origin = Origin(artifact_id, built.root if built else "", str(decoder.dtype))
-        self.block_bytes = decoder.dtype.itemsize * math.prod(decoder.kv_shape)
+        self.origin = Origin(artifact_id, built.root if built else "", decoder.kv.dtype)
+        self.block_bytes = decoder.kv.block_bytes
         self._decoder = decoder
-        self._blocks = arena.blocks(self.block_bytes).view(decoder.dtype).view(-1, *decoder.kv_shape)
+        self._blocks = arena.blocks(self.block_bytes)
 
     def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
         logits: npt.NDArray[np.float32] = self._decoder.forward(step, self._blocks).numpy()
         return logits
+
+    def read_blocks(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        content: npt.NDArray[np.uint8] = self._blocks[torch.from_numpy(blocks).long()].numpy()
+        return content
+
+    def write_blocks(self, blocks: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> None:
+        self._blocks[torch.from_numpy(blocks).long()] = torch.from_numpy(content)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +117,20 @@ class ModelLoading:
     kernels: Kernels
     dtype: DTypeChoice
     max_model_len: int
+    kv_dtype: KvChoice = "auto"
     guard: MemoryGuard = UNGUARDED
     shared: MemoryGuard = UNGUARDED
     is_busy: Callable[[], bool] = lambda: False
     make_room: Callable[[], None] = lambda: None
+
+    @property
+    def layout(self) -> KernelLayout | None:
+        """How weights shall lie; what is computed in float32 is copied anyway."""
+        return None if self.dtype == "float32" else self.kernels.layout
+
+    def layout_of(self, manifest: Manifest) -> KernelLayout | None:
+        """The same for an artifact, whose weights may have no such layout."""
+        return self.layout if self.layout and is_packable(manifest.architecture) else None
 
     def guarded_by(self, ratio: float) -> ModelLoading:
         """The same, with another part of every bound that may be held."""
@@ -118,7 +150,9 @@ class ModelLoading:
             is_nearby: Whether the loader needs no more memory for its weights.
         """
         self.held_against_guards(
-            lambda untouched: MemoryNeed.foreseen(manifest, self.dtype, untouched, is_nearby=is_nearby)
+            lambda untouched: MemoryNeed.foreseen(
+                manifest, self.dtype, untouched, is_nearby=is_nearby, layout=self.layout_of(manifest)
+            )
         )
 
     def held_against_guards(self, need: Callable[[int], MemoryNeed]) -> MemoryNeed:
@@ -151,10 +185,21 @@ class ModelLoading:
                 "the mapped weights are not those that the loader verified; prepare them again",
                 reason="IDENTITY_MISMATCH",
             )
+        self._check_layout(header, prepared)
         architecture = Architecture.from_config(json.loads(prepared.config), stored_dtype(header))
         check_tensors(header, architecture, self.dtype)
         resident = mapped[: max(0, mapped.numel() - prepared.lazy_bytes)]
         return VerifiedWeights(self, prepared.artifact_id, mapped, resident, header, architecture)
+
+    def _check_layout(self, header: Header, prepared: PreparedArtifact) -> None:
+        """Raises CorruptData where matrices lie otherwise than was said, or than the kernels read."""
+        found = header.derived.layout if header.derived else None
+        if found != prepared.layout or found not in {None, self.layout}:
+            raise CorruptData(
+                f"the mapped weights lie as {found or 'they are stored'}, which is not what was asked for; prepare "
+                "them again",
+                reason="LAYOUT_MISMATCH",
+            )
 
     def load(self, prepared: PreparedArtifact) -> ModelOnArena:
         """A model of what was prepared, without a pause; raises as `verify` and `VerifiedWeights.build` do."""
@@ -203,8 +248,13 @@ class VerifiedWeights:
         populate(self._resident, stop, rest.take)
         weights = bind(self._mapped, header, self._architecture, loading.dtype, stop=stop, rest=rest.take)
         limit = min(loading.max_model_len or math.inf, self._architecture.max_position_embeddings)
-        decoder = loading.kernels.decoder(self._architecture, weights, int(limit))
-        build = build_of(loading.kernels.name, decoder.dtype)
+        kv = KvFormat.of(
+            self._architecture, loading.kv_dtype, compute_dtype(self._architecture.dtype, loading.dtype)
+        )
+        decoder = loading.kernels.decoder(self._architecture, weights, kv, int(limit))
+        build = build_of(loading.kernels.name, decoder.dtype, kv.dtype, weights.layout)
+        layout = weights.layout.abi if weights.layout else "as stored"
+        log.info("weights_bound", artifact_id=self._artifact_id, layout=layout)
         check_graph(header, decoder.architecture, decoder.weights, build)
         return ModelOnArena(
             decoder,
@@ -213,7 +263,7 @@ class VerifiedWeights:
             max_context_tokens=int(limit),
             weights_bytes=self._mapped.numel(),
             artifact_id=self._artifact_id,
-            built=Built(header.graph, build),
+            built=Built(header.model_graph, build),
         )
 
 

@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from halogen.v1 import loader_pb2, loader_pb2_grpc
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.checkpoint.manifest import MANIFEST_NAME, PATHS, Manifest, Role
 from services.common.errors import CorruptData, InternalError, Unavailable
 from services.common.ids import ArtifactId
@@ -28,10 +29,12 @@ class LoaderClient:
 
     Args:
         channel: To the loader on this host.
+        layout: How matrices shall lie; None: as they are stored.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, layout: KernelLayout | None = None) -> None:
         self._stub = loader_pb2_grpc.LoaderServiceStub(channel)
+        self._layout = layout
 
     async def manifest(self, artifact_id: ArtifactId) -> Manifest:
         """The artifact's manifest, vouched for by its id.
@@ -49,7 +52,7 @@ class LoaderClient:
         return manifest
 
     async def prepare(self, artifact_id: ArtifactId) -> PreparedArtifact:
-        """Waits until the artifact is verified and in shared memory.
+        """Waits until the artifact is verified and in shared memory, in the layout that is wanted if the loader can make it.
 
         Raises:
             HalogenError: As the loader says; Unavailable also when it falls silent.
@@ -68,6 +71,7 @@ class LoaderClient:
             identity=weights.identity,
             lazy_bytes=weights.lazy_bytes,
             config=config,
+            layout=_layout(weights),
         )
 
     async def text_files(self, artifact_id: ArtifactId) -> Mapping[str, bytes]:
@@ -85,7 +89,9 @@ class LoaderClient:
             raise from_peer(failure, "the loader") from None
 
     async def _prepare(self, artifact_id: ArtifactId) -> loader_pb2.PreparedArtifact:
-        call = self._stub.PrepareArtifact(loader_pb2.PrepareArtifactRequest(artifact_id=artifact_id))
+        wanted = loader_pb2.WeightLayout(**self._layout._asdict()) if self._layout else None
+        request = loader_pb2.PrepareArtifactRequest(artifact_id=artifact_id, layout=wanted)
+        call = self._stub.PrepareArtifact(request)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(SILENCE_S) as limit:
@@ -107,3 +113,7 @@ class LoaderClient:
             return b"".join([message.data async for message in call])
         finally:
             call.cancel()
+
+
+def _layout(file: loader_pb2.PreparedFile) -> KernelLayout | None:
+    return KernelLayout(file.layout.abi, file.layout.isa) if file.HasField("layout") else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from services.common.checkpoint.dtype import DType
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.checkpoint.manifest import Manifest
+from services.common.checkpoint.packed_file import expected_header
 from services.common.memory_guard import MemoryGuard, guarded
 from services.engine.model.weights import DTypeChoice, compute_dtype
 
@@ -25,7 +27,13 @@ class MemoryNeed(NamedTuple):
 
     @classmethod
     def foreseen(
-        cls, manifest: Manifest, dtype: DTypeChoice, arena_bytes: int, *, is_nearby: bool
+        cls,
+        manifest: Manifest,
+        dtype: DTypeChoice,
+        arena_bytes: int,
+        *,
+        is_nearby: bool,
+        layout: KernelLayout | None = None,
     ) -> MemoryNeed:
         """Of an artifact that is to be computed in `dtype`; header and padding count as weights.
 
@@ -34,8 +42,12 @@ class MemoryNeed(NamedTuple):
             dtype: What the engine computes in.
             arena_bytes: As above.
             is_nearby: Whether the loader needs no more memory for its weights.
+            layout: How they are to lie; None: as they are stored.
         """
-        stored, weights_bytes = manifest.architecture.dtype, manifest.weights.size_bytes
+        stored = manifest.architecture.dtype
+        weights_bytes = (
+            expected_header(manifest, layout).file_bytes if layout else manifest.weights.size_bytes
+        )
         is_copied = compute_dtype(stored, dtype) is not stored
         return cls(
             arena_bytes=arena_bytes,

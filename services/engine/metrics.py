@@ -10,6 +10,7 @@ from services.engine.block_pool import BlockPool
 from services.engine.engine import Engine
 from services.engine.extent import EXTENT_BLOCKS
 from services.engine.generations import Generations
+from services.engine.preemption import Way
 from services.engine.progress import Progress
 
 
@@ -28,9 +29,13 @@ def _export_requests(live: LiveMetrics, engine: Engine) -> None:
     )
     live.gauges(
         "num_requests_waiting",
-        "Requests of which nothing is computed yet, by what they wait for.",
+        "Requests of which nothing is computed yet, or that were set back, by what they wait for.",
         ("reason",),
-        lambda: {("batch",): engine.load.waiting_for_batch, ("chunk",): engine.load.waiting_for_chunk},
+        lambda: {
+            ("batch",): engine.load.waiting_for_batch,
+            ("chunk",): engine.load.waiting_for_chunk,
+            ("memory",): engine.load.waiting_for_memory,
+        },
     )
     live.counter(
         "engine_requests_accepted_total", "Requests taken in, warm-ups included.", lambda: engine.accepted
@@ -56,10 +61,22 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         lambda: pool.reclaimable_bytes,
     )
     _export_pool(live, pool)
-    live.counter(
+    live.counters(
         "num_preemptions_total",
-        "Requests set back for others; always 0, a request holds its worst case from the start.",
-        lambda: 0,
+        "Requests set back for others, by what becomes of their keys and values.",
+        ("way",),
+        lambda: {(way.value,): engine.desk.preemptions[way] for way in Way},
+    )
+    live.gauge(
+        "kv_swap_bytes",
+        "Bytes of keys and values outside of the arena, of requests that were set back.",
+        lambda: engine.desk.swap.used_bytes,
+    )
+    live.gauges(
+        "kv_cache_held_bytes",
+        "What requests have of the arena: for stored tokens, in blocks that hold any, in all.",
+        ("part",),
+        lambda: {(part.removesuffix("_bytes"),): value for part, value in engine.desk.use._asdict().items()},
     )
     live.gauges(
         "memory_reserved_bytes",
@@ -78,6 +95,12 @@ def _export_memory(live: LiveMetrics, engine: Engine, generations: Generations) 
         "Mapped weights of every artifact.",
         ("artifact",),
         lambda: {(short(artifact),): size for artifact, size in generations.weights_bytes.items()},
+    )
+    live.gauges(
+        "weights_layout_info",
+        "1 for the layout in which an artifact's weights are mapped; empty: as they are stored.",
+        ("artifact", "layout"),
+        lambda: {(short(artifact), layout): 1 for artifact, layout in generations.layouts.items()},
     )
 
 

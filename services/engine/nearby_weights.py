@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
+from services.common.checkpoint.derived_files import derived_name
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.ids import ArtifactId
 from services.common.registry.records import LoaderRecord
 from services.common.registry.view import View
@@ -19,7 +21,7 @@ class NearbyWeights:
 
     def __init__(self, boot_id: str) -> None:
         self._boot_id = boot_id
-        self._in_memory: frozenset[ArtifactId] = frozenset()
+        self._in_memory: frozenset[str] = frozenset()  # names of files
         self._stay_on_disk = False
 
     async def follow(self, loaders: View[LoaderRecord]) -> None:
@@ -31,9 +33,15 @@ class NearbyWeights:
     def hear(self, loaders: Iterable[LoaderRecord]) -> None:
         """How things stand now."""
         here = [loader for loader in loaders if loader.boot_id == self._boot_id]
-        self._in_memory = frozenset(each for loader in here for each in loader.artifact_ids)
+        self._in_memory = frozenset(name for loader in here for name in _names(loader))
         self._stay_on_disk = any(not loader.fills_memory for loader in here)
 
-    def has(self, artifact_id: ArtifactId) -> bool:
-        """Whether to prepare it takes no memory; read from any thread."""
-        return self._stay_on_disk or artifact_id in self._in_memory
+    def has(self, artifact_id: ArtifactId, layout: KernelLayout | None = None) -> bool:
+        """Whether to prepare it in that layout takes no memory; read from any thread."""
+        name = derived_name(artifact_id, layout) if layout else artifact_id
+        return self._stay_on_disk or name in self._in_memory
+
+
+def _names(loader: LoaderRecord) -> tuple[str, ...]:
+    """Of the files that it has in memory; an older one tells artifacts alone, and knows no layouts."""
+    return loader.artifact_ids if loader.weights is None else loader.weights

@@ -8,10 +8,12 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final
 
+from services.common.errors import Overloaded
 from services.common.ids import ArtifactId, TicketId
 from services.common.kv import BLOCK_TOKENS
 from services.common.registry.records import GenerationState
 
+RETRY_AFTER_S: Final = 0.2  # about the length of a short answer
 MAX_PENDING: Final = 10_000  # changes that wait for one watcher before a fresh snapshot is cheaper
 
 
@@ -34,6 +36,7 @@ class ResidentGeneration:
     block_bytes: int
     max_context_tokens: int
     block_tokens: int = BLOCK_TOKENS
+    expected_answer_tokens: int = 0  # what memory is promised for at first; 0 for max_tokens
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,19 +66,35 @@ class Delta:
 class Occupancy:
     """The books; changed on the event loop alone.
 
+    Args:
+        max_tickets: Most that may be live at once; 0 where memory alone bounds them.
+
     Attributes:
         arena_bytes: What schedulers may promise from.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_tickets: int = 0) -> None:
+        self.max_tickets = max_tickets
         self.arena_bytes = 0
         self._tickets: dict[TicketId, LiveTicket] = {}
+        self._told: tuple[ResidentGeneration, ...] = ()  # without what is expected of them
         self._generations: tuple[ResidentGeneration, ...] = ()
+        self._expected: dict[ArtifactId, int] = {}
         self._watchers: set[_Watcher] = set()
 
     @property
     def tickets(self) -> tuple[LiveTicket, ...]:
         return tuple(self._tickets.values())
+
+    def check_place(self) -> None:
+        """Raises Overloaded when no other ticket may be live beside those that are."""
+        if 0 < self.max_tickets <= len(self._tickets):
+            raise Overloaded(
+                f"the engine has {self.max_tickets} requests under way, as many as it takes at once "
+                "(--max-concurrent-requests); try again",
+                reason="TOO_MANY_REQUESTS",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def open(self, ticket: LiveTicket) -> None:
         self._set(ticket)
@@ -83,12 +102,28 @@ class Occupancy:
     def start_prefill(self, ticket_id: TicketId) -> None:
         self._set(dataclasses.replace(self._tickets[ticket_id], prefill_started=True))
 
+    def grow(self, ticket_id: TicketId, reserved_bytes: int) -> None:
+        """Its request has got more than was promised."""
+        ticket = self._tickets[ticket_id]
+        if reserved_bytes > ticket.reserved_bytes:
+            self._set(dataclasses.replace(ticket, reserved_bytes=reserved_bytes))
+
     def close(self, ticket_id: TicketId) -> None:
         """The ticket is spent, whether its request ran to an end or was never taken up."""
         self._tickets.pop(ticket_id, None)
         self._tell(lambda watcher: watcher.close(ticket_id))
 
+    def expect(self, artifact_id: ArtifactId, tokens: int) -> None:
+        """So many tokens are expected of an answer; 0 when nothing is known."""
+        self._expected[artifact_id] = tokens
+        self.set_generations(self._told)
+
     def set_generations(self, generations: tuple[ResidentGeneration, ...]) -> None:
+        self._told = generations
+        generations = tuple(
+            dataclasses.replace(each, expected_answer_tokens=self._expected.get(each.artifact_id, 0))
+            for each in generations
+        )
         if generations != self._generations:
             self._generations = generations
             self._tell(_Watcher.mark_generations)

@@ -27,7 +27,7 @@ class PrefixCache:
     are room for new reservations and go longest unused first, the ends of prompts before their beginnings.
 
     Attributes:
-        asked_tokens: Tokens of the prompts that were looked up.
+        asked_tokens: Tokens of the prompts that were looked up, each once.
         found_tokens: How many of them were there.
     """
 
@@ -36,18 +36,16 @@ class PrefixCache:
         self.found_tokens = 0
         self._pages: dict[Origin, _Pages] = {}
 
-    def find(self, origin: Origin, sharers: Sharers, prompt: Ordered[int]) -> Prefix:
-        """The longest beginning of `prompt` that is there, but for its last token: that one is to be computed.
+    def find(self, origin: Origin, sharers: Sharers, tokens: Ordered[int] | _Int32s) -> Prefix:
+        """The longest beginning of `tokens` that is there, but for its last token: that one is to be computed.
 
         Args:
             origin: What computes the request.
             sharers: Pages are shared only among these.
-            prompt: Its tokens.
+            tokens: Those of its prompt, and of its answer so far.
         """
-        prefix = Prefix(self._pages.setdefault(origin, {}), root(origin, sharers))
-        prefix.find(prompt[:-1])
-        self.asked_tokens += len(prompt)
-        self.found_tokens += prefix.tokens
+        prefix = Prefix(self, self._pages.setdefault(origin, {}), root(origin, sharers))
+        prefix.find(tokens[:-1])
         return prefix
 
     def forget(self, origin: Origin) -> Iterator[None]:
@@ -66,6 +64,7 @@ class Prefix:
     """The pages of one request, in the order of its tokens: a scope that lets go of them, the last first.
 
     Args:
+        cache: Counts look-ups.
         pages: Those of its origin; its own are added.
         root_name: Where its chain of names begins.
 
@@ -73,8 +72,9 @@ class Prefix:
         blocks: Ids of the pages that were found.
     """
 
-    def __init__(self, pages: _Pages, root_name: bytes) -> None:
+    def __init__(self, cache: PrefixCache, pages: _Pages, root_name: bytes) -> None:
         self.blocks: tuple[int, ...] = ()
+        self._cache = cache
         self._pages = pages
         self._name = root_name  # of the last page that was looked at
         self._known = 0  # pages that were looked at
@@ -94,7 +94,17 @@ class Prefix:
         """How many tokens were found."""
         return len(self.blocks) * PAGE_TOKENS
 
-    def find(self, tokens: Ordered[int]) -> None:
+    def begin(self, prompt_tokens: int) -> None:
+        """A request of so many tokens begins with it: the look-up counts."""
+        self._cache.asked_tokens += prompt_tokens
+        self._cache.found_tokens += self.tokens
+
+    @property
+    def lone_bytes(self) -> int:
+        """In pages that nobody else uses."""
+        return sum(page.total_bytes for page in self._pinned if page.is_lone)
+
+    def find(self, tokens: Ordered[int] | _Int32s) -> None:
         """Pins the pages of `tokens` that are there, up to the first that is not."""
         for name in chain(self._name, tokens):
             page = self._pages.get(name)

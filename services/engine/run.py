@@ -8,9 +8,8 @@ from typing import Final
 
 from services.common.errors import Cancelled, DeadlinePassed
 from services.common.ids import TicketId
-from services.engine.prefix_cache import Prefix
-from services.engine.reservation import Reservation
-from services.engine.sequence import Sequence
+from services.engine.lender import LoadedModel
+from services.engine.loan import Loan
 from services.engine.stepper import FinishReason, Outcome, Update
 from services.engine.timeline import StepTimes
 from services.engine.token_stream import TokenStream
@@ -25,15 +24,15 @@ class Run:
     Attributes:
         stream: For its reader.
         ticket_id: What it was let in by; None for the engine's own requests.
-        reservation: Its blocks.
-        prefix: What was there of its prompt; None for one that shares nothing.
+        model: Computes it.
+        loan: Its memory.
         resources: All that it gives back at its end.
     """
 
     stream: TokenStream
     ticket_id: TicketId | None
-    reservation: Reservation
-    prefix: Prefix | None
+    model: LoadedModel
+    loan: Loan
     resources: contextlib.ExitStack
 
     def tell(self, update: Update, step: StepTimes) -> None:
@@ -44,11 +43,11 @@ class Run:
             self.stream.timeline.start_prefill(step)
         if update.token is not None:
             if not self.stream.timeline.has_token:
-                self._keep(update.job.sequence)  # others may be waiting with the same beginning
-            self.stream.push(update.token, step)
+                self.loan.keep()  # others may be waiting with the same beginning
+            self.stream.push(update.token, step, update.logprob)
         if update.outcome is not None:
             if isinstance(update.outcome, _SOUND):
-                self._keep(update.job.sequence)
+                self.loan.keep()
             self.stream.timeline.end(step)
 
     def end(self, outcome: Outcome) -> Outcome:
@@ -57,8 +56,3 @@ class Run:
         if ended is None:
             self.stream.end(outcome)
         return ended or outcome
-
-    def _keep(self, sequence: Sequence) -> None:
-        """Whole pages that are computed may serve others from now on: nothing is written to them again."""
-        if self.prefix is not None:
-            self.prefix.add(sequence.stored, sequence.table, self.reservation)

@@ -17,16 +17,18 @@ from services.engine.reservation import Reservation
 
 
 class Phase(enum.Enum):
-    WAITING = "waiting"  # none of its prompt is computed
+    WAITING = "waiting"  # it has memory, and waits for its first step, or its first after it was set back
     PREFILL = "prefill"  # some is
     DECODE = "decode"  # all is: one new token per step
+    PREEMPTED = "preempted"  # it holds no memory of the arena, and waits for what it may need
     ENDED = "ended"
 
 
 _MOVES: Final = {
-    Phase.WAITING: {Phase.PREFILL, Phase.DECODE, Phase.ENDED},
-    Phase.PREFILL: {Phase.PREFILL, Phase.DECODE, Phase.ENDED},
-    Phase.DECODE: {Phase.DECODE, Phase.ENDED},
+    Phase.WAITING: {Phase.PREFILL, Phase.DECODE, Phase.PREEMPTED, Phase.ENDED},
+    Phase.PREFILL: {Phase.PREFILL, Phase.DECODE, Phase.PREEMPTED, Phase.ENDED},
+    Phase.DECODE: {Phase.DECODE, Phase.PREEMPTED, Phase.ENDED},
+    Phase.PREEMPTED: {Phase.WAITING, Phase.ENDED},
     Phase.ENDED: set[Phase](),
 }
 
@@ -41,6 +43,7 @@ class Sampling:
     seed: int = 0
     max_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
+    logprobs: bool = False  # whether each token's is told
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,30 +75,52 @@ class Sequence:
     Invariant: computed < length, and the blocks taken cover exactly `computed` tokens.
 
     Args:
-        reservation: Holds the request's worst case in blocks, but for those of `prefix`.
+        reservation: Its first blocks, which may grow; None for one that waits for memory.
         prefix: Blocks that hold the keys and values of its first tokens already, not of all; they are only read.
+
+    Attributes:
+        has_begun: Something of it was computed at some time.
     """
 
-    def __init__(self, request: TokenRequest, reservation: Reservation, prefix: Ordered[int] = ()) -> None:
+    def __init__(
+        self, request: TokenRequest, reservation: Reservation | None = None, prefix: Ordered[int] = ()
+    ) -> None:
         self.request = request
-        self.phase = Phase.WAITING
-        self.computed = len(prefix) * BLOCK_TOKENS
+        self.phase = Phase.PREEMPTED
+        self.has_begun = False
+        self.computed = 0
         self.length = len(request.prompt)
-        self._reservation = reservation
+        self._reservation: Reservation | None = None
         self._tokens = np.empty(self.length + request.sampling.max_tokens, np.int32)
         self._tokens[: self.length] = request.prompt
-        self._table = np.empty(len(prefix) + reservation.blocks, np.int32)
-        self._table[: len(prefix)] = prefix
-        self._blocks = len(prefix)
+        self._table = np.empty(request.worst_case_blocks, np.int32)
+        self._blocks = 0
+        if reservation is not None:
+            self.come_back(reservation, prefix)
 
     @property
     def generated(self) -> int:
         return self.length - len(self.request.prompt)
 
     @property
+    def room(self) -> int:
+        """How many more tokens its blocks can take; any thread may ask, and hears of no more than there is."""
+        reservation = self._reservation
+        return (
+            0
+            if reservation is None
+            else ((self._blocks + reservation.untaken) * BLOCK_TOKENS - self.computed)
+        )
+
+    @property
     def table(self) -> npt.NDArray[np.int32]:
         """Ids of its blocks, in the order of its tokens."""
         return self._table[: self._blocks]
+
+    @property
+    def known(self) -> npt.NDArray[np.int32]:
+        """Its prompt, and the answer so far."""
+        return self._tokens[: self.length]
 
     @property
     def stored(self) -> npt.NDArray[np.int32]:
@@ -107,14 +132,36 @@ class Sequence:
         return self._tokens[self.computed : self.computed + count]
 
     def cover(self, count: int) -> None:
-        """Takes the blocks that the next `count` tokens will fill."""
+        """Takes the blocks that the next `count` tokens, at most `room`, will fill."""
         needed = -(-(self.computed + count) // BLOCK_TOKENS)
         while self._blocks < needed:
+            assert self._reservation is not None
             self._table[self._blocks] = self._reservation.take()
             self._blocks += 1
 
+    def set_back(self) -> None:
+        """Lets go of its blocks; what was known stays known."""
+        self.move(Phase.PREEMPTED)
+        self._reservation = None
+
+    def come_back(self, reservation: Reservation, prefix: Ordered[int] = ()) -> None:
+        """Begins anew from what `prefix` holds, with all of its tokens so far for a prompt."""
+        self._reservation = reservation
+        self._blocks = len(prefix)
+        self._table[: self._blocks] = prefix
+        self.computed = self._blocks * BLOCK_TOKENS
+        self.move(Phase.WAITING)
+
+    def restore(self, computed: int) -> npt.NDArray[np.int32]:
+        """Takes blocks for what was stored once, up to `computed` tokens; the ids of those that are to be filled."""
+        before = self._blocks
+        self.cover(computed - self.computed)
+        self.computed = max(self.computed, computed)
+        return self._table[before : self._blocks]
+
     def advance(self, count: int) -> bool:
         """Notes that the next `count` tokens are computed; tells whether a new token is due."""
+        self.has_begun = True
         self.computed += count
         due = self.computed == self.length
         self.move(Phase.DECODE if due else Phase.PREFILL)

@@ -16,6 +16,7 @@ from halogen.v1.engine_pb2_grpc import add_EngineServiceServicer_to_server
 from services.common.background import background
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint_health import ModelHealth, checkpoint_health
+from services.common.cpu_list import parse_cpus
 from services.common.health_check import Checked
 from services.common.host_memory import HostMemory
 from services.common.ids import ArtifactId
@@ -47,6 +48,7 @@ from services.common.rpc.endpoint import Endpoint
 from services.common.rpc.server import RpcServer
 from services.common.telemetry.prealloc import tell_prealloc
 from services.common.ticket import TicketSigner
+from services.engine.affinity import confine
 from services.engine.arena import Arena
 from services.engine.arena_scaler import ArenaScaler
 from services.engine.assignments import Assignments, ServedPairs
@@ -77,6 +79,7 @@ log = structlog.get_logger()
 
 async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started) -> None:
     """Serves until `stop` is asked for, and finishes what runs."""
+    confine(parse_cpus(config.cpus))
     torch.set_num_threads(config.threads)
     kernels = choose_kernels(config.kernels, config.threads)
     guard = MemoryGuard(config.checkpoint.memory_guard_ratio, HostMemory().bounds)
@@ -90,6 +93,8 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         step_timeout_s=config.step_timeout_s,
         check_every_step=config.check_every_step,
         prefix_cache=config.prefix_cache,
+        swap_bytes=config.kv_swap_bytes,
+        max_concurrent_requests=config.max_concurrent_requests,
     )
     shared = MemoryGuard(guard.ratio, lambda: (*HostMemory().shared_bounds(), *device_bounds(arena.device)))
     scaler = _scaler(config, engine, (guard, shared))
@@ -98,6 +103,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         kernels=kernels,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
+        kv_dtype=config.kv_dtype,
         guard=guard,
         shared=shared,
         is_busy=lambda: engine.is_busy,
@@ -108,7 +114,8 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         background(scaler.follow()),
         connect(Endpoint(str(config.loader), config.credentials)) as channel,
     ):
-        room = _Room(config, engine, loading, LoaderClient(channel), runtime_build(kernels))
+        loader = LoaderClient(channel, loading.layout)
+        room = _Room(config, engine, loading, loader, runtime_build(kernels))
         await room.serve(store, stop, started)
 
 
@@ -116,7 +123,14 @@ def _scaler(config: EngineConfig, engine: Engine, guards: tuple[MemoryGuard, ...
     """Of an arena that stays as it is, unless it may be more than at its start."""
     arena = engine.arena
     autoscale = Autoscale(config.kv_arena_bytes, arena.most_bytes, notice_s=config.ticket_ttl_s)
-    return ArenaScaler(arena, autoscale, guards, MemoryPressure().read, told=engine.occupancy.resize)
+    return ArenaScaler(
+        arena,
+        autoscale,
+        guards,
+        MemoryPressure().read,
+        told=engine.occupancy.resize,
+        waiting=lambda: engine.desk.waiting_bytes,
+    )
 
 
 def runtime_build(kernels: Kernels) -> str:
@@ -223,11 +237,11 @@ class _Room:
     def _check_memory(self, manifest: Manifest) -> None:
         """Of the weights of what is loaded once others are gone the loader decides: it lets go of the others' first."""
         drains_first = self._assignments.policy(manifest.id).mode is SwapMode.DRAIN_THEN_LOAD
-        is_nearby = drains_first or self._nearby.has(manifest.id)
+        is_nearby = drains_first or self._nearby.has(manifest.id, self._loading.layout_of(manifest))
         self._loading_of(manifest.id).check_memory(manifest, is_nearby=is_nearby)
 
     def _check_alone(self, manifest: Manifest) -> None:
-        is_nearby = self._nearby.has(manifest.id)
+        is_nearby = self._nearby.has(manifest.id, self._loading.layout_of(manifest))
         self._loading_of(manifest.id).alone.check_memory(manifest, is_nearby=is_nearby)
 
     def _loading_of(self, artifact_id: ArtifactId) -> ModelLoading:
@@ -241,7 +255,8 @@ class _Room:
             **dataclasses.asdict(identity),
             runtime_build=self._build,
             serves=self._config.serves,
-            offer=OfferRecord(**self._offer._asdict()),
+            offer=OfferRecord(**self._offer._asdict(), layout=str(self._loading.layout or "")),
+            max_model_len=self._config.max_model_len,
         )
 
         async def tell(registration: Registration[EngineRecord]) -> None:

@@ -14,6 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from halogen.v1 import engine_pb2, engine_pb2_grpc, types_pb2
 from services.common.errors import HalogenError, InvalidRequest
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
+from services.common.kv import BLOCK_TOKENS, expected_blocks
 from services.common.telemetry.attributes import ARTIFACT_ID, ENGINE_ID, REQUEST_ID, TICKET_ID
 from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket
@@ -78,13 +79,15 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
         async with contextlib.AsyncExitStack() as scope:
             with self._closing_if_refused(ticket), self._generations.borrow(ticket.artifact_id) as held:
                 asked = _validate(request, held.model, ticket, deadline)
-                stream = await scope.enter_async_context(self._engine.run(held.lender, asked, ticket.id))
+                stream = await scope.enter_async_context(
+                    self._engine.run(held.lender, asked, ticket.id, ticket.reserved_bytes)
+                )
             scope.enter_context(generation_spans(stream, len(asked.prompt)))
             is_first = True
             async for piece in stream:
                 response = _response(piece)
                 if is_first or piece.finish is not None:
-                    self._sign(response, ticket.artifact_id)
+                    self._sign(response, ticket.artifact_id, held.model)
                     response.usage.CopyFrom(_usage(stream, len(asked.prompt)))
                 is_first = False
                 yield response
@@ -98,7 +101,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             async for message in messages:
                 response = engine_pb2.WatchOccupancyResponse(engine_instance_id=self._instance_id)
                 if isinstance(message, Snapshot):
-                    response.snapshot.CopyFrom(_snapshot(message))
+                    response.snapshot.CopyFrom(_snapshot(message, self._engine.occupancy.max_tickets))
                 else:
                     response.delta.CopyFrom(_delta(message))
                 yield response
@@ -112,10 +115,14 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
             self._engine.occupancy.close(ticket.id)
             raise
 
-    def _sign(self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId) -> None:
+    def _sign(
+        self, response: engine_pb2.GenerateTokensResponse, artifact_id: ArtifactId, model: LoadedModel
+    ) -> None:
+        """Says what the answer comes from: another layout of the same weights may give other bits."""
+        layout = model.built.layout if model.built else ""
         response.engine_id = self._engine_id
         response.artifact_id = artifact_id
-        response.runtime_build = self._runtime_build
+        response.runtime_build = f"{self._runtime_build} {layout}".rstrip()
 
 
 def _ticket(message: types_pb2.Ticket) -> Ticket:
@@ -157,6 +164,7 @@ def _asked(request: engine_pb2.GenerateTokensRequest) -> AskedRequest:
         seed=sampling.seed if sampling.HasField("seed") else None,
         max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
         stop_token_ids=tuple(sampling.stop_token_ids),
+        logprobs=sampling.logprobs,
         cache_salt=request.cache_salt,
         tenant=request.tenant,
     )
@@ -171,14 +179,15 @@ def _validate(
         max_context_tokens=model.max_context_tokens,
         deadline=deadline,
     )
-    _check_size(asked.worst_case_blocks * model.block_bytes, ticket)
+    least = expected_blocks(len(asked.prompt), asked.sampling.max_tokens, BLOCK_TOKENS, expected_tokens=1)
+    _check_size(least * model.block_bytes, ticket)
     return asked
 
 
 def _check_size(needed_bytes: int, ticket: Ticket) -> None:
     if needed_bytes > ticket.reserved_bytes:
         raise InvalidRequest(
-            f"the request may need {needed_bytes} bytes of KV memory, its ticket promises "
+            f"the request needs at least {needed_bytes} bytes of KV memory, its ticket promises "
             f"{ticket.reserved_bytes}; ask for a ticket of the right size",
             reason="TICKET_TOO_SMALL",
         )
@@ -186,7 +195,9 @@ def _check_size(needed_bytes: int, ticket: Ticket) -> None:
 
 def _response(piece: Piece) -> engine_pb2.GenerateTokensResponse:
     finish_reason = None if piece.finish is None else _FINISH[piece.finish]
-    return engine_pb2.GenerateTokensResponse(token_ids=piece.token_ids, finish_reason=finish_reason)
+    return engine_pb2.GenerateTokensResponse(
+        token_ids=piece.token_ids, logprobs=piece.logprobs, finish_reason=finish_reason
+    )
 
 
 def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
@@ -197,11 +208,12 @@ def _usage(stream: TokenStream, prompt_tokens: int) -> types_pb2.TokenUsage:
     )
 
 
-def _snapshot(snapshot: Snapshot) -> engine_pb2.OccupancySnapshot:
+def _snapshot(snapshot: Snapshot, max_tickets: int) -> engine_pb2.OccupancySnapshot:
     return engine_pb2.OccupancySnapshot(
         arena_bytes=snapshot.arena_bytes,
         tickets=map(_live_ticket, snapshot.tickets),
         generations=map(_resident, snapshot.generations),
+        max_concurrent_requests=max_tickets,
     )
 
 
@@ -230,4 +242,5 @@ def _resident(generation: ResidentGeneration) -> engine_pb2.ResidentGeneration:
         block_bytes=generation.block_bytes,
         block_tokens=generation.block_tokens,
         max_context_tokens=generation.max_context_tokens,
+        expected_answer_tokens=generation.expected_answer_tokens,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from services.common.errors import HalogenError, Unavailable
+from services.common.watermark import Level
+from services.engine.job import Job, Order
 from services.engine.step_tally import StepTally
-from services.engine.stepper import Job, Stepper, Update
+from services.engine.stepper import Stepper, Update
 from services.engine.timeline import StepTimes
 
 
@@ -33,7 +36,8 @@ class StepLoop:
         self.steps = 0
         self._stepper = stepper
         self._deliver = deliver
-        self._inbox: collections.deque[Job] = collections.deque()
+        self._inbox: collections.deque[Job | Order] = collections.deque()
+        self._has_news = False
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="steps", daemon=True)
@@ -71,30 +75,66 @@ class StepLoop:
             self._inbox.append(job)
             self._wake.notify()
 
+    def order(self, order: Order) -> None:
+        """Is done before the next step."""
+        with self._wake:
+            self._inbox.append(order)
+            self._wake.notify()
+
     def end(self, job: Job, failure: HalogenError) -> None:
         """Ends a job with `failure` before its next step, unless another was first; no error if it has ended."""
         job.ending = job.ending or failure
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Something has changed for a job that could not be computed: the next step shall try."""
+        with self._wake:
+            self._has_news = True
+            self._wake.notify()
+
+    def set_level(self, level: Level) -> None:
+        """What memory allows, for the next steps."""
+        self._stepper.level = level
 
     def _run(self) -> None:
         while self._receive():
-            begin_ns = time.time_ns()
-            self._publish(self._step(), begin_ns)
+            begin_ns, before = time.time_ns(), self.tally.prompt_tokens
+            updates = self._step()
+            self._publish(updates, begin_ns, self.tally.prompt_tokens - before)
         stopping = Unavailable("this engine is stopping; ask another", reason="STOPPING", retry_after_s=0.1)
         self._publish(list(self._stepper.fail_all(stopping)), time.time_ns())
 
     def _receive(self) -> bool:
         """Takes what has come in, waiting for it if there is nothing else to do; False once it is to stop."""
         with self._wake:
-            while self._stepper.is_idle and not self._inbox and not self._stopping:
-                self._wake.wait()
+            while not (self._inbox or self._stopping or self._may_step()):
+                self._wake.wait(self._patience_s())
+            self._has_news = False
             while self._inbox:
-                self._stepper.add(self._inbox.popleft())
+                item = self._inbox.popleft()
+                if isinstance(item, Job):
+                    self._stepper.add(item)
+                else:
+                    self._stepper.order(item)
             return not self._stopping
+
+    def _may_step(self) -> bool:
+        """Whether a step may come to something: there is work, and it has changed if nothing came of it last time."""
+        stepper = self._stepper
+        if stepper.is_stuck and not self._has_news:
+            return time.monotonic() >= stepper.next_deadline
+        return not stepper.is_idle
+
+    def _patience_s(self) -> float | None:
+        """How long nothing has to be done by itself."""
+        due = self._stepper.next_deadline
+        return None if math.isinf(due) else max(0.0, due - time.monotonic())
 
     def _step(self) -> list[Update]:
         self.steps += 1
         return list(self._stepper.step(time.monotonic()))
 
-    def _publish(self, updates: list[Update], begin_ns: int) -> None:
+    def _publish(self, updates: list[Update], begin_ns: int, prompt_tokens: int = 0) -> None:
         if updates:
-            self._loop.call_soon_threadsafe(self._deliver, updates, StepTimes(begin_ns, time.time_ns()))
+            step = StepTimes(begin_ns, time.time_ns(), prompt_tokens)
+            self._loop.call_soon_threadsafe(self._deliver, updates, step)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
 from services.common.errors import DeadlinePassed, HalogenError, InternalError
+from services.common.watermark import Level
 from services.engine.batcher import Line, Share, plan
+from services.engine.job import ComeBack, Job, Order, SetBack, StepModel
 from services.engine.ragged import Ragged
-from services.engine.sampling import choose
+from services.engine.sampling import Choice, Draw, choose
 from services.engine.sequence import Phase, Sequence
 from services.engine.step_tally import StepTally
 
@@ -31,48 +32,32 @@ class FinishReason(enum.Enum):
 Outcome = FinishReason | HalogenError
 
 
-class StepModel(Protocol):
-    """What computes a step: one generation's weights over its view of the arena."""
-
-    def forward(self, step: Ragged) -> npt.NDArray[np.float32]:
-        """Logits of the step's sample_rows, [rows, vocabulary]; keys and values of all its tokens are stored."""
-        ...
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Job:
-    """A sequence with the model that computes it.
-
-    Attributes:
-        is_background: Nobody waits for its answer.
-        ending: What it is to end with before its next step; may be set by another thread at any time.
-    """
-
-    sequence: Sequence
-    model: StepModel
-    is_background: bool = False
-    ending: HalogenError | None = None
-
-    @property
-    def line(self) -> _LineKey:
-        return _LineKey(self.model, self.is_background)
-
-
 class _LineKey(NamedTuple):
     """Jobs of one line wait for each other; lines take turns."""
 
     model: StepModel
     is_background: bool
 
+    @classmethod
+    def of(cls, job: Job) -> _LineKey:
+        return cls(job.model, job.is_background)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Update:
-    """What one step meant for one job: that its prompt is under way, a token, its end, or several of these."""
+    """What one step meant for one job: that its prompt is under way, a token, its end, or several of these.
+
+    Attributes:
+        is_first_chunk: The first of its prompt was computed.
+        moved: PREEMPTED if it has given up its blocks, WAITING if it has blocks again.
+    """
 
     job: Job
     token: int | None = None
+    logprob: float | None = None
     outcome: Outcome | None = None
     is_first_chunk: bool = False
+    moved: Phase | None = None
 
 
 class Stepper:
@@ -86,25 +71,40 @@ class Stepper:
 
     Attributes:
         tally: What has been computed.
+        level: Of memory, for the next steps; set by any thread.
+        is_stuck: Nothing could be computed in the last step: all that is here waits for memory.
     """
 
     def __init__(self, *, chunk_tokens: int, max_batch: int) -> None:
         self.tally = StepTally()
+        self.level = Level.OPEN
+        self.is_stuck = False
         self._chunk_tokens = chunk_tokens
         self._max_batch = max_batch
-        self._jobs: dict[Sequence, Job] = {}  # in order of arrival, and so in every line
-        self._lines: dict[
-            _LineKey, dict[Sequence, None]
-        ] = {}  # none empty: an empty one would keep its model
+        self._jobs: dict[Sequence, Job] = {}
+        # In order of arrival, whoever has begun first; none empty: an empty one would keep its model.
+        self._lines: dict[_LineKey, dict[Sequence, None]] = {}
+        self._orders: list[Order] = []
         self._steps = 0
 
     @property
     def is_idle(self) -> bool:
         return not self._jobs
 
+    @property
+    def next_deadline(self) -> float:
+        """When the first job is to end for its deadline, in seconds of the clock of `step`; math.inf for never."""
+        return min((sequence.request.deadline for sequence in self._jobs), default=math.inf)
+
     def add(self, job: Job) -> None:
+        """Takes in a job; one without blocks waits until it comes back."""
         self._jobs[job.sequence] = job
-        self._lines.setdefault(job.line, {})[job.sequence] = None
+        if job.sequence.phase is not Phase.PREEMPTED:
+            self._lines.setdefault(_LineKey.of(job), {})[job.sequence] = None
+
+    def order(self, order: Order) -> None:
+        """Is done before the next step, unless its job has ended."""
+        self._orders.append(order)
 
     def step(self, now: float) -> Iterator[Update]:
         """Computes one step; a job's end and the update that tells it come together.
@@ -114,7 +114,10 @@ class Stepper:
         """
         try:
             yield from self._drop_unwanted(now)
-            for model, shares in self._by_model(self._plan()).items():
+            yield from self._obey()
+            shares_by_model = self._by_model(self._plan())
+            self.is_stuck = not shares_by_model
+            for model, shares in shares_by_model.items():
                 yield from self._compute(model, shares)
         except Exception:
             log.exception("stepper_failed")  # a fault outside any one model: nothing under way can be trusted
@@ -132,6 +135,7 @@ class Stepper:
             chunk_tokens=self._chunk_tokens,
             max_batch=self._max_batch,
             turn=self._steps,
+            level=self.level,
         )
 
     def _by_model(self, shares: Iterable[Share]) -> dict[StepModel, list[Share]]:
@@ -147,49 +151,83 @@ class Stepper:
             elif now >= job.sequence.request.deadline:
                 yield self._end(job, DeadlinePassed("the deadline passed before the answer was complete"))
 
+    def _obey(self) -> Iterator[Update]:
+        orders, self._orders = self._orders, []
+        for order in orders:
+            if order.job.sequence in self._jobs:
+                try:
+                    yield self._set_back(order) if isinstance(order, SetBack) else self._bring_back(order)
+                except Exception:
+                    log.exception("order_failed", request_id=order.job.sequence.request.id)
+                    yield self._end(order.job, _failed())
+
+    def _set_back(self, order: SetBack) -> Update:
+        self._leave_line(order.job)
+        order.job.set_back(order.way, order.most_blocks)
+        return Update(order.job, moved=Phase.PREEMPTED)
+
+    def _bring_back(self, order: ComeBack) -> Update:
+        """Before those who have not begun: it came before them."""
+        job = order.job
+        job.come_back(order.reservation, order.prefix)
+        line = self._lines.setdefault(_LineKey.of(job), {})
+        new = [sequence for sequence in line if sequence.phase is Phase.WAITING]
+        for sequence in new:
+            del line[sequence]
+        line.update(dict.fromkeys([job.sequence, *new]))
+        return Update(job, moved=Phase.WAITING)
+
     def _compute(self, model: StepModel, shares: list[Share]) -> Iterator[Update]:
         """One model's part; if it fails, its jobs end and those of other models go on."""
         try:
             for share in shares:
                 share.sequence.cover(share.tokens)
-            rows = iter(model.forward(Ragged.of(shares)))
+            draws = [Draw(s.sequence.request.sampling, s.sequence.length) for s in shares if s.is_due]
+            choices = iter(choose(model.forward(Ragged.of(shares)), draws))
         except Exception:
             log.exception("step_failed", requests=[share.sequence.request.id for share in shares])
-            failure = InternalError("the engine failed while computing this request", reason="STEP_FAILED")
             for share in shares:
-                yield self._end(self._jobs[share.sequence], failure)
+                yield self._end(self._jobs[share.sequence], _failed())
         else:
             self.tally.add(shares)
             for share in shares:
-                yield self._advance(self._jobs[share.sequence], share.tokens, rows)
+                yield self._advance(self._jobs[share.sequence], share.tokens, choices)
 
-    def _advance(self, job: Job, tokens: int, rows: Iterator[npt.NDArray[np.float32]]) -> Update:
+    def _advance(self, job: Job, tokens: int, choices: Iterator[Choice | InternalError]) -> Update:
         sequence = job.sequence
-        is_first = sequence.phase is Phase.WAITING
+        is_first = not sequence.has_begun
         if not sequence.advance(tokens):
             return Update(job, is_first_chunk=is_first)
-        try:
-            token = choose(next(rows), sequence.request.sampling, sequence.length)
-        except InternalError as failure:
-            return self._end(job, failure)
-        sequence.append(token)
+        choice = next(choices)
+        if isinstance(choice, InternalError):
+            return self._end(job, choice)
+        sequence.append(choice.token)
         self.tally.generated_tokens += 1
-        reason = _finish_reason(sequence, token)
+        reason = _finish_reason(sequence, choice.token)
         if reason:
             self._let_go(job)
-        return Update(job, token, reason, is_first)
+        return Update(job, choice.token, choice.logprob, reason, is_first)
 
     def _end(self, job: Job, failure: HalogenError) -> Update:
         self._let_go(job)
         return Update(job, outcome=failure)
 
     def _let_go(self, job: Job) -> None:
+        self._leave_line(job)
         job.sequence.move(Phase.ENDED)
         del self._jobs[job.sequence]
-        line = self._lines[job.line]
-        del line[job.sequence]
-        if not line:
-            del self._lines[job.line]
+
+    def _leave_line(self, job: Job) -> None:
+        if job.sequence.phase is Phase.PREEMPTED:
+            return
+        key = _LineKey.of(job)
+        del self._lines[key][job.sequence]
+        if not self._lines[key]:
+            del self._lines[key]
+
+
+def _failed() -> InternalError:
+    return InternalError("the engine failed while computing this request", reason="STEP_FAILED")
 
 
 def _finish_reason(sequence: Sequence, token: int) -> FinishReason | None:

@@ -33,6 +33,12 @@ class SwapPolicy(NamedTuple):
             memory_guard_ratio=strategy.memory_guard_ratio or self.memory_guard_ratio,
         )
 
+    def once_served(self, own: SwapPolicy) -> SwapPolicy:
+        """This one, for what gateways route to: publishes bound their swaps, not an engine that comes back to it."""
+        return self._replace(
+            timeout_s=max(self.timeout_s, own.timeout_s), memory_guard_ratio=own.memory_guard_ratio
+        )
+
 
 def together(policies: Collection[SwapPolicy]) -> SwapPolicy:
     """Of an artifact that several publishes name: the most generous of each, but the smallest part of the memory.

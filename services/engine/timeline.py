@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 
 class StepTimes(NamedTuple):
-    """When a step was computed, in nanoseconds of Unix time."""
+    """When a step was computed, in nanoseconds of Unix time, and how many tokens of prompts in it."""
 
     begin_ns: int
     end_ns: int
+    prompt_tokens: int = 0
 
 
 class Stage(NamedTuple):

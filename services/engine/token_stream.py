@@ -11,10 +11,15 @@ from services.engine.timeline import StepTimes, Timeline
 
 
 class Piece(NamedTuple):
-    """What has come since the last piece; `finish` in the last one only."""
+    """What has come since the last piece; `finish` in the last one only.
+
+    Attributes:
+        logprobs: Of every token, where they were asked for; else none.
+    """
 
     token_ids: tuple[int, ...]
     finish: FinishReason | None
+    logprobs: tuple[float, ...] = ()
 
 
 class TokenStream:
@@ -34,6 +39,7 @@ class TokenStream:
         self.cached_tokens = cached_tokens
         self.read_tokens = 0
         self._tokens: list[int] = []
+        self._logprobs: list[float] = []
         self._outcome: Outcome | None = None
         self._news = asyncio.Event()
         self._is_over = False
@@ -53,10 +59,13 @@ class TokenStream:
         """How it has come to its end, once its reader knows; None too where it failed."""
         return self._outcome if self._is_over and isinstance(self._outcome, FinishReason) else None
 
-    def push(self, token: int, step: StepTimes) -> None:
+    def push(self, token: int, step: StepTimes, logprob: float | None = None) -> None:
+        """Takes a token; of one answer all have a logprob or none."""
         if not self.timeline.has_token:
             self.timeline.start_decode(step)
         self._tokens.append(token)
+        if logprob is not None:
+            self._logprobs.append(logprob)
         self._news.set()
 
     def end(self, outcome: Outcome) -> None:
@@ -73,16 +82,22 @@ class TokenStream:
             raise StopAsyncIteration
         await self._news.wait()
         self._news.clear()
-        tokens, self._tokens = tuple(self._tokens), []
-        self.read_tokens += len(tokens)
+        piece = self._take()
         if isinstance(self._outcome, HalogenError):
-            return self._last_before_failure(tokens, self._outcome)
+            return self._last_before_failure(piece, self._outcome)
         self._is_over = self._outcome is not None
-        return Piece(tokens, self._outcome)
+        return piece._replace(finish=self._outcome)
 
-    def _last_before_failure(self, tokens: tuple[int, ...], failure: HalogenError) -> Piece:
-        if not tokens:
+    def _take(self) -> Piece:
+        """What has come, but for the end."""
+        piece = Piece(tuple(self._tokens), None, tuple(self._logprobs))
+        self._tokens, self._logprobs = [], []
+        self.read_tokens += len(piece.token_ids)
+        return piece
+
+    def _last_before_failure(self, piece: Piece, failure: HalogenError) -> Piece:
+        if not piece.token_ids:
             self._is_over = True
             raise failure
         self._news.set()
-        return Piece(tokens, None)
+        return piece

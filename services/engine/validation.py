@@ -32,6 +32,7 @@ class AskedRequest:
     seed: int | None
     max_tokens: int | None
     stop_token_ids: Ordered[int]
+    logprobs: bool = False
     cache_salt: bytes = b""
     tenant: str = ""
 
@@ -91,6 +92,7 @@ def _sampling(asked: AskedRequest, vocab_size: int) -> Sampling:
         seed=_within("seed", asked.seed, 0, 2**64 - 1),
         max_tokens=_within("max_tokens", asked.max_tokens, 1, 2**31 - 1),
         stop_token_ids=frozenset(asked.stop_token_ids),
+        logprobs=asked.logprobs,
     )
 
 

@@ -53,3 +53,11 @@ class WarmModel:
             self.breach = f"logits are {logits.dtype} {list(logits.shape)}, not float32 {list(wanted)}"
             raise InternalError(self.breach, reason="OUTPUT_CONTRACT")
         return logits
+
+    def read_blocks(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        """As the model's."""
+        return self._model.read_blocks(blocks)
+
+    def write_blocks(self, blocks: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> None:
+        """As the model's."""
+        self._model.write_blocks(blocks, content)

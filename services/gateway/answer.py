@@ -93,6 +93,7 @@ class Answer:
         return Chunk(
             request_id=self.request_id,
             token_ids=batch.token_ids,
+            logprobs=batch.logprobs,
             text=batch.text,
             provenance=self._provenance if tells else None,
             finish_reason=batch.ending.reason if batch.ending else None,

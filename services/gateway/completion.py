@@ -29,6 +29,7 @@ from services.gateway import finish_reason
 from services.gateway.answer import Answer, Leg
 from services.gateway.answer_text import AnswerText
 from services.gateway.catalog import Catalog
+from services.gateway.contexts import Contexts
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
@@ -66,6 +67,7 @@ class Completions:
 
     Args:
         catalog: Says where requests go.
+        contexts: Says how long they may become there.
         scheduler: Grants tickets.
         engines: Redeem them.
         running: Knows the requests under way.
@@ -78,6 +80,7 @@ class Completions:
         self,
         *,
         catalog: Catalog,
+        contexts: Contexts,
         scheduler: Scheduler,
         engines: Engines,
         running: Running,
@@ -86,6 +89,7 @@ class Completions:
         metrics: GatewayMetrics,
     ) -> None:
         self._catalog = catalog
+        self._contexts = contexts
         self._scheduler = scheduler
         self._engines = engines
         self._running = running
@@ -176,7 +180,8 @@ class Completions:
         text = routed.text
         with span("tokenize"):
             prompt_token_ids = await text.encode(request.prompt)
-        space = Space(len(prompt_token_ids), text.context_tokens, text.vocab_size)
+        context_tokens = self._contexts.tokens(routed.route.artifact_id, text.context_tokens)
+        space = Space(len(prompt_token_ids), context_tokens, text.vocab_size)
         tokens = TokenRequest(
             request_id=request.request_id,
             artifact_id=routed.route.artifact_id,
@@ -226,7 +231,7 @@ class Completions:
                 answer.begin(message)
             self._time(message, answer)
             piece = text.push(message.token_ids)
-            outbox.add(piece.token_ids, piece.text)
+            outbox.add(piece.token_ids, piece.text, message.logprobs[: len(piece.token_ids)])
             if message.finish_reason is not None and piece.matched_stop is None:
                 piece = text.finish()
                 outbox.add(piece.token_ids, piece.text)

@@ -23,6 +23,11 @@ class GatewayConfig(TrustConfig):
     default_max_tokens: int = Field(
         512, ge=1, description="longest answer, in tokens, when a request does not say"
     )
+    max_concurrent_requests: int = Field(
+        4096,
+        ge=1,
+        description="most requests under way at once, those that wait for their turn included; others are to come back",
+    )
     max_prompt_bytes: int = Field(
         1 << 20, ge=1, le=8 << 20, description="longest prompt text that is taken, in bytes of UTF-8"
     )

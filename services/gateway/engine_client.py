@@ -13,6 +13,7 @@ from halogen.v1 import engine_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.engine_pb2_grpc import EngineServiceStub
 from services.common.completion import FinishReason, Sampling
+from services.common.errors import InternalError
 from services.common.ids import ArtifactId, ProcessId
 from services.common.rpc.client import ChannelPool
 from services.gateway.peer_failure import peer_failure
@@ -39,24 +40,42 @@ class EngineClients:
         stub = EngineServiceStub(self._channels.get(grant.engine_address))
         call = stub.GenerateTokens(_to_proto(request, grant), timeout=timeout_s)
         try:
-            yield _messages(call)
+            yield _messages(call, tells_logprobs=request.sampling.logprobs)
         finally:
             call.cancel()
 
 
-async def _messages(call: AsyncIterable[pb.GenerateTokensResponse]) -> AsyncIterator[EngineMessage]:
+async def _messages(
+    call: AsyncIterable[pb.GenerateTokensResponse], *, tells_logprobs: bool
+) -> AsyncIterator[EngineMessage]:
     try:
         async for message in call:
-            yield EngineMessage(
-                tuple(message.token_ids),
-                ProcessId(message.engine_id),
-                ArtifactId(message.artifact_id),
-                message.runtime_build,
-                _FINISH_REASONS.get(message.finish_reason),
-                message.usage.cached_tokens,
-            )
+            if len(message.logprobs) != tells_logprobs * len(message.token_ids):
+                raise _without_logprobs()
+            yield _message(message)
     except grpc.aio.AioRpcError as failure:
         raise peer_failure(failure, "the engine") from failure
+
+
+def _message(message: pb.GenerateTokensResponse) -> EngineMessage:
+    return EngineMessage(
+        tuple(message.token_ids),
+        ProcessId(message.engine_id),
+        ArtifactId(message.artifact_id),
+        message.runtime_build,
+        _FINISH_REASONS.get(message.finish_reason),
+        message.usage.cached_tokens,
+        tuple(message.logprobs),
+    )
+
+
+def _without_logprobs() -> InternalError:
+    """Never one token's beside another: an engine of an older version tells none."""
+    return InternalError(
+        "the engine did not tell one logprob for each token: it may be of an older version; ask again without "
+        "logprobs, or once all engines are of this one",
+        reason="LOGPROBS_MISSING",
+    )
 
 
 def _to_proto(request: TokenRequest, grant: Grant) -> pb.GenerateTokensRequest:
@@ -100,4 +119,5 @@ def sampling_to_proto(sampling: Sampling) -> types_pb2.SamplingParams:
         max_tokens=sampling.max_tokens,
         stop_token_ids=sampling.stop_token_ids,
         ignore_eos=sampling.ignore_eos,
+        logprobs=sampling.logprobs,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.checkpoint.requirements import Offer, Requirements, refusal
 from services.common.registry.records import EngineRecord, OfferRecord
 
@@ -17,6 +18,12 @@ class EngineOffers:
 
     def __init__(self, engines: Mapping[str, EngineRecord]) -> None:
         self._engines = engines
+
+    @property
+    def layouts(self) -> frozenset[KernelLayout | None]:
+        """How the engines that are there want weights to lie; None among them: as they are stored."""
+        offers = [engine.offer for engine in self._engines.values()]
+        return frozenset(KernelLayout.parse(offer.layout) if offer else None for offer in offers)
 
     def check(self, requires: Requirements) -> None:
         """Returns if an engine can serve it, or if none is there to say: each asks for itself when it comes.

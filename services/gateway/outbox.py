@@ -24,6 +24,7 @@ class Batch(NamedTuple):
     token_ids: tuple[int, ...]
     text: str
     ending: Ending | None
+    logprobs: tuple[float, ...] = ()  # one for each id, or none
 
 
 class Outbox:
@@ -35,6 +36,7 @@ class Outbox:
     def __init__(self, max_pending_tokens: int = MAX_PENDING_TOKENS) -> None:
         self._max_pending_tokens = max_pending_tokens
         self._token_ids: list[int] = []
+        self._logprobs: list[float] = []
         self._texts: list[str] = []
         self._end: Ending | Exception | None = None
         self._pending_chars = 0
@@ -48,10 +50,12 @@ class Outbox:
         """Ids added before the end, taken or not."""
         return self._accepted
 
-    def add(self, token_ids: tuple[int, ...], text: str) -> None:
+    def add(self, token_ids: tuple[int, ...], text: str, logprobs: tuple[float, ...] = ()) -> None:
+        """Takes ids with their logprobs, one for each or none, and text, which may be behind the ids."""
         if self._end is not None or not (token_ids or text):
             return
         self._token_ids.extend(token_ids)
+        self._logprobs.extend(logprobs)
         self._texts.append(text)
         self._pending_chars += len(text)
         self._accepted += len(token_ids)
@@ -82,8 +86,9 @@ class Outbox:
         if isinstance(self._end, Exception) and not self._texts:
             raise self._end
         ending = self._end if isinstance(self._end, Ending) else None
-        batch = Batch(tuple(self._token_ids), "".join(self._texts), ending)
+        batch = Batch(tuple(self._token_ids), "".join(self._texts), ending, tuple(self._logprobs))
         self._token_ids.clear()
+        self._logprobs.clear()
         self._texts.clear()
         self._pending_chars = 0
         self._room.set()

@@ -38,7 +38,11 @@ class TokenRequest:
 
 
 class EngineMessage(NamedTuple):
-    """What one or more engine steps produced; in the first and the last it names itself, its artifact, cached tokens."""
+    """What one or more engine steps produced; in the first and the last it names itself, its artifact, cached tokens.
+
+    Attributes:
+        logprobs: Of every one of `token_ids`, where they were asked for; else none.
+    """
 
     token_ids: tuple[int, ...]
     engine_id: ProcessId
@@ -46,6 +50,7 @@ class EngineMessage(NamedTuple):
     runtime_build: str
     finish_reason: FinishReason | None
     cached_tokens: int = 0
+    logprobs: tuple[float, ...] = ()
 
 
 class Scheduler(Protocol):

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from services.common.errors import AlreadyExists, InvalidRequest
+from services.common.errors import AlreadyExists, InvalidRequest, Overloaded
 from services.common.ids import RequestId
 from services.common.recent_ids import RecentIds
 
 MOST_REMEMBERED: Final = 4_096
 EARLY_S: Final = 1.0  # how far an abort may overtake its request
+RETRY_AFTER_S: Final = 1.0
 LATE_S: Final = 60.0  # how far it may come behind its end
 _Key = tuple[str, RequestId]  # tenant and id
 
@@ -26,10 +27,12 @@ class Running:
     as it begins. One that comes too late is not: its id may be used again at once.
 
     Args:
+        most: How many may run at once.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
         self._clock = clock
         self._abort_by_id: dict[_Key, Callable[[], None]] = {}
         self._ended: RecentIds[_Key] = RecentIds(MOST_REMEMBERED, LATE_S)
@@ -43,8 +46,16 @@ class Running:
         """Holds the id for the scope; `abort` must not block and may be called several times.
 
         Raises:
+            Overloaded: As many run as may.
             AlreadyExists: A request of that id is running.
         """
+        if len(self._abort_by_id) >= self._most:
+            raise Overloaded(
+                f"the gateway has {self._most} requests under way, as many as it takes at once "
+                "(--max-concurrent-requests); try again",
+                reason="TOO_MANY_REQUESTS",
+                retry_after_s=RETRY_AFTER_S,
+            )
         key = (tenant, request_id)
         if key in self._abort_by_id:
             raise AlreadyExists(

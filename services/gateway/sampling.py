@@ -28,6 +28,7 @@ class SamplingAsked:
     max_tokens: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool | None = None
+    logprobs: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuses what no model could do.
@@ -76,6 +77,7 @@ def resolve(
         max_tokens=_max_tokens(asked.max_tokens, space, default_max_tokens),
         stop_token_ids=_stop_token_ids(asked, () if ignore_eos else defaults.eos_token_ids, space.vocab_size),
         ignore_eos=ignore_eos,
+        logprobs=bool(asked.logprobs),
     )
 
 

@@ -38,6 +38,7 @@ from services.gateway.catalog import Catalog
 from services.gateway.cohort_health import cohort_healths
 from services.gateway.completion import Completions
 from services.gateway.config import GatewayConfig
+from services.gateway.contexts import Contexts
 from services.gateway.control import Control
 from services.gateway.control_servicer import ControlServicer
 from services.gateway.engine_client import EngineClients
@@ -87,7 +88,8 @@ async def serve(config: GatewayConfig, store: Store, stop: Stop, started: Starte
         await scope.enter_async_context(
             _inference(config, server, registry, channels=channels, facts=facts, catalog=catalog)
         )
-        verifier = LoaderVerifier(channels, loaders)
+        offers = EngineOffers(facts.engines.records)
+        verifier = LoaderVerifier(channels, loaders, lambda: offers.layouts)
         _add_control(config, server, store, facts, verifier=verifier, files=files)
         bound = await server.start(config.listen)
         scope.push_async_callback(server.stop, config.drain_s, config.grace_s)
@@ -127,17 +129,18 @@ async def _inference(
     catalog: Catalog,
 ) -> AsyncIterator[None]:
     """InferenceService on the server; tickets that are left over at the end are given back."""
-    running, metrics = Running(), GatewayMetrics(registry)
+    running, metrics = Running(config.max_concurrent_requests), GatewayMetrics(registry)
     export_live(
         registry,
         in_flight=lambda: len(running),
         targets=facts.targets.records,
         serving=facts.serving.records,
     )
-    scheduler = SchedulerClient(channels, Leaders(facts.leader))
+    scheduler, contexts = SchedulerClient(channels, Leaders(facts.leader)), Contexts(facts.engines.records)
     async with TicketReturns(scheduler) as returns:
         completions = Completions(
             catalog=catalog,
+            contexts=contexts,
             scheduler=scheduler,
             engines=EngineClients(channels),
             running=running,
@@ -145,7 +148,7 @@ async def _inference(
             limits=config.limits,
             metrics=metrics,
         )
-        servicer = InferenceServicer(completions, catalog, running, metrics)
+        servicer = InferenceServicer(completions, catalog, contexts, running, metrics)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, server.grpc_server)
         yield
 

@@ -20,6 +20,7 @@ from services.common.ids import ModelName, RequestId, fresh_id
 from services.gateway.catalog import Catalog
 from services.gateway.chat import Message
 from services.gateway.completion import Completions
+from services.gateway.contexts import Contexts
 from services.gateway.engine_client import sampling_to_proto
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.operator_words import checked_cohort
@@ -50,10 +51,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Serves completions and what the catalog holds."""
 
     def __init__(
-        self, completions: Completions, catalog: Catalog, running: Running, metrics: GatewayMetrics
+        self,
+        completions: Completions,
+        catalog: Catalog,
+        contexts: Contexts,
+        running: Running,
+        metrics: GatewayMetrics,
     ) -> None:
         self._completions = completions
         self._catalog = catalog
+        self._contexts = contexts
         self._running = running
         self._metrics = metrics
 
@@ -90,7 +97,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     cohort=route.cohort,
                     artifact_id=route.artifact_id,
                     revision=route.revision,
-                    max_context_tokens=text.context_tokens,
+                    max_context_tokens=self._contexts.tokens(route.artifact_id, text.context_tokens),
                 )
                 for route, text in self._catalog.served()
             ]
@@ -144,6 +151,7 @@ def _chunk(chunk: Chunk) -> pb.CompletionChunk:
     message = pb.CompletionChunk(
         request_id=chunk.request_id,
         token_ids=chunk.token_ids,
+        logprobs=chunk.logprobs,
         text=chunk.text,
         matched_stop=chunk.matched_stop,
     )

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from services.common.ids import ArtifactId, ModelName, Revision
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
 from services.common.registry.contact import RegistryContact
@@ -39,7 +39,7 @@ class Status(NamedTuple):
     processes: tuple[tuple[str, ProcessRecord], ...]  # (role, record), by role and id
     artifacts: Mapping[tuple[ModelName, ArtifactId], ArtifactRecord]
     qualifications: tuple[Qualified, ...]  # by artifact and build
-    commits: Mapping[str, CommitRecord]
+    commits: Mapping[str, CommitRecord]  # the last of every model and cohort
     is_stale: bool  # whether the registry may say something else by now
 
     def commit(self, key: str) -> CommitRecord | None:
@@ -116,7 +116,7 @@ class StatusViews:
         self._gateways = View(store, keys.GATEWAYS, GatewayRecord)
         self._schedulers = View(store, keys.SCHEDULERS, SchedulerRecord)
         self._qualifications = View(store, keys.QUALIFICATIONS, QualificationRecord)
-        self._commits = View(store, keys.COMMITS, CommitRecord)
+        self._commits = View(store, keys.COMMITS, CommitRecord, group_of=_committed)
         self._own: tuple[View[Any], ...] = (
             self._commits,
             self._artifacts,
@@ -194,6 +194,11 @@ class StatusViews:
         async with contextlib.aclosing(merged(*beats)) as changes:
             async for _ in changes:
                 yield self.read()
+
+
+def _committed(key: str, record: CommitRecord) -> tuple[ModelName, Cohort]:
+    model, _ = keys.split_revision_key(key)
+    return model, record.cohort
 
 
 def _artifact_key(key: str) -> tuple[ModelName, ArtifactId]:

@@ -121,6 +121,7 @@ def _process(role: str, record: ProcessRecord) -> pb.ProcessStatus:
         ],
         runtime_build=getattr(record, "runtime_build", ""),
         progress=[_progress(each) for each in record.progress] if isinstance(record, EngineRecord) else (),
+        weights=getattr(record, "weights", None) or (),
     )
 
 
@@ -148,6 +149,7 @@ def _generations(record: EngineRecord) -> list[pb.GenerationStatus]:
             state=f"GENERATION_STATE_{generation.state}",
             error=generation.error,
             failure=failure_message(generation.failure) if generation.failure else None,
+            layout=generation.layout,
         )
         for generation in record.generations
     ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, Final
 
 import grpc
 import structlog
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.errors import Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
@@ -24,6 +25,8 @@ _PATIENCE_S: Final = 15.0  # for a loader that is just starting
 _TRIES: Final = 3  # an artifact may be what they die of
 _ENDED: Final = frozenset({"STOPPING", PEER_GONE})
 
+_AS_STORED: Final[frozenset[KernelLayout | None]] = frozenset({None})
+
 log = structlog.get_logger()
 
 
@@ -32,11 +35,24 @@ class _LoaderGone(Exception):
 
 
 class LoaderVerifier:
-    """Asks the first of `loaders` that answers."""
+    """Asks the first of `loaders` that answers.
 
-    def __init__(self, channels: ChannelPool, loaders: Loaders) -> None:
+    Args:
+        channels: To them.
+        loaders: Whom there are to ask.
+        layouts: How the engines that are there want weights to lie; None among them: as they are stored. What nobody
+            would map is kept in no memory.
+    """
+
+    def __init__(
+        self,
+        channels: ChannelPool,
+        loaders: Loaders,
+        layouts: Callable[[], frozenset[KernelLayout | None]] = lambda: _AS_STORED,
+    ) -> None:
         self._channels = channels
         self._loaders = loaders
+        self._layouts = layouts
 
     async def verify(
         self, artifact_id: ArtifactId, *, verify_only: bool = False
@@ -70,19 +86,22 @@ class LoaderVerifier:
 
     async def _ask(self, artifact_id: ArtifactId, *, verify_only: bool) -> AsyncGenerator[Verified, None]:
         stub = LoaderServiceStub(self._channels.get(await self._first_ready()))
-        request = pb.PrepareArtifactRequest(artifact_id=artifact_id, verify_only=verify_only)
-        call = stub.PrepareArtifact(request)
-        try:
-            async for message in call:
-                if message.HasField("progress"):
-                    yield Verified(message.progress.done_bytes, message.progress.total_bytes)
-        except grpc.aio.AioRpcError as failure:
-            error = peer_failure(failure, "the loader")
-            if isinstance(error, Unavailable) and error.reason in _ENDED:
-                raise _LoaderGone(error.message) from failure
-            raise error from failure
-        finally:
-            call.cancel()
+        for request in self._requests(artifact_id, verify_only=verify_only):
+            async with contextlib.aclosing(_answered(stub.PrepareArtifact(request))) as steps:
+                async for step in steps:
+                    yield step
+
+    def _requests(self, artifact_id: ArtifactId, *, verify_only: bool) -> Iterator[pb.PrepareArtifactRequest]:
+        """Has its own bytes verified, and what engines will map kept in memory: one request where that is the same."""
+        layouts = frozenset[KernelLayout | None]() if verify_only else self._layouts()
+        if None in layouts:
+            yield pb.PrepareArtifactRequest(artifact_id=artifact_id)
+            return
+        yield pb.PrepareArtifactRequest(artifact_id=artifact_id, verify_only=True)
+        for layout in layouts:
+            if layout is not None:
+                wanted = pb.WeightLayout(**layout._asdict())
+                yield pb.PrepareArtifactRequest(artifact_id=artifact_id, layout=wanted)
 
     async def _first_ready(self) -> str:
         """Looks again whenever a loader registers, for a while."""
@@ -104,3 +123,18 @@ class LoaderVerifier:
         except TimeoutError:
             return False
         return True
+
+
+async def _answered(call: Any) -> AsyncGenerator[Verified, None]:
+    """The progress of one call; raises what it ends with."""
+    try:
+        async for message in call:
+            if message.HasField("progress"):
+                yield Verified(message.progress.done_bytes, message.progress.total_bytes)
+    except grpc.aio.AioRpcError as failure:
+        error = peer_failure(failure, "the loader")
+        if isinstance(error, Unavailable) and error.reason in _ENDED:
+            raise _LoaderGone(error.message) from failure
+        raise error from failure
+    finally:
+        call.cancel()

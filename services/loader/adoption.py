@@ -92,5 +92,11 @@ class Adoption(NamedTuple):
         return adopted
 
 
+def check_layout(found: Header, expected: Header) -> None:
+    """Raises CorruptData unless a header is, but for its digests, the one that would be made anew."""
+    if len(found.digests) != len(expected.digests) or expected.with_digests(found.digests) != found:
+        raise CorruptData("the weights there are of another layout, or of other weights; they are made anew")
+
+
 def _say_nothing(_by_bytes: int) -> None:
     """Takes as long as it takes to read the memory: no progress to tell."""

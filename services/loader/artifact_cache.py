@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -60,12 +62,22 @@ class ArtifactCache:
         Raises:
             Overloaded: There is none, or none that may be freed; the message has the arithmetic.
         """
-        try:
+        with self._telling_full(file.size_bytes):
             return self.directory.reserve(file, self._choose)
+
+    def reserve_derived(self, name: str, size_bytes: int) -> PartialFile:
+        """The same for a derived file of that name."""
+        with self._telling_full(size_bytes):
+            return self.directory.reserve_derived(name, size_bytes, self._choose)
+
+    @contextlib.contextmanager
+    def _telling_full(self, size_bytes: int) -> Iterator[None]:
+        try:
+            yield
         except OSError as failure:
             if failure.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise self._full(file.size_bytes, self.directory.entries()) from None
+            raise self._full(size_bytes, self.directory.entries()) from None
 
     def _choose(self, entries: tuple[CacheEntry, ...], needed_bytes: int) -> tuple[CacheEntry, ...]:
         used_bytes, free_bytes = total_bytes(entries), self.directory.free_bytes

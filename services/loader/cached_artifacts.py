@@ -109,7 +109,7 @@ class CachedArtifacts:
 
     async def bring(self, stored: StoredArtifact, file: ManifestFile, listener: Listener) -> None:
         """As `Artifacts.bring` says; if others are bringing the file, waits for them."""
-        async with turn(self._directory.turn_path(file)):
+        async with turn(self._directory.turn_path(file.sha256)):
             found = await in_thread(lambda: self._find(stored, file))
             self._metrics.looked_up(found=found)
             if not found:

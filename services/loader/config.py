@@ -56,13 +56,14 @@ class LoaderConfig(TrustConfig):
     )
     cache_dir: Path = Field(
         default_factory=default_cache_dir,
-        description="directory for weights as ordinary files, and for artifacts that come over HTTP",
+        description="directory for weights as ordinary files, for artifacts that come over HTTP, and for weights packed "
+        "for kernels",
     )
     cache_max_bytes: int | None = Field(
         None,
         gt=0,
-        description="most bytes of artifacts that came over HTTP; when absent, nine tenths of what they take and the "
-        "disk has free",
+        description="most bytes of artifacts that came over HTTP and of weights packed for kernels; when absent, nine "
+        "tenths of what they take and the disk has free",
     )
     load_thread_num: int = Field(8, ge=1, le=64, description="4 MiB blocks read at a time")
     read_mode: Literal["auto", "direct", "buffered", "mmap"] = Field(

@@ -21,6 +21,7 @@ class Stage(enum.StrEnum):
 
     VERIFY = "verify"  # small files against their digests
     ADOPT = "adopt"  # weights that are in memory already verified; what follows is then left out
+    DERIVE = "derive"  # a kernel's layout made on the disk, once for a host
     PLACE = "place"  # room taken, its pages faulted in
     FETCH = "fetch"  # blocks of weights read, each verified by the thread that read it
 
@@ -79,6 +80,12 @@ def export_live(
         ("place",),
         lambda: _bytes(each for each in residents if each.huge_pages),
     )
+    live.gauges(
+        "resident_derived_bytes",
+        "Those of resident_bytes that lie in a kernel's layout, by layout.",
+        ("layout",),
+        lambda: _derived_bytes(residents),
+    )
     live.gauge("resident_artifacts", "Artifacts that are kept.", lambda: sum(1 for _ in residents))
     live.gauges(
         "read_mode",
@@ -89,6 +96,14 @@ def export_live(
     live.gauge(
         "live_traffic", "1 while engines of this host serve and reads hold back.", lambda: traffic.is_live
     )
+
+
+def _derived_bytes(residents: Iterable[Prepared]) -> Readings:
+    sizes: collections.Counter[tuple[str, ...]] = collections.Counter()
+    for prepared in residents:
+        if prepared.layout:
+            sizes[prepared.layout.abi,] += prepared.holding.size_bytes
+    return sizes
 
 
 def _bytes(residents: Iterable[Prepared]) -> Readings:

@@ -19,15 +19,19 @@ from services.common.memory_guard import UNGUARDED, MemoryGuard
 from services.loader.arrivals import Arrivals
 from services.loader.artifacts import Artifacts
 from services.loader.commons import Commons
+from services.loader.derived_cache import NO_CACHE, DerivedCache
+from services.loader.derived_loads import DerivedLoads, NotDerived
 from services.loader.flight import Done, Flight
+from services.loader.intake import Intake
 from services.loader.loads import Loads
 from services.loader.metrics import LoaderMetrics
 from services.loader.place import Place
 from services.loader.rank_loads import RankLoads
-from services.loader.ranks import Ranks, file_name, rank_name
+from services.loader.ranks import file_name, rank_name
 from services.loader.reading import Reading, ReadReport
 from services.loader.residents import Prepared, Residents
 from services.loader.room import Room
+from services.loader.wanted import AS_STORED, Wanted
 
 log = structlog.get_logger()
 
@@ -45,6 +49,7 @@ class Preparations:
         metrics: Told of every load.
         guard: Bounds the memory that weights may take.
         admit: Looks at an artifact before more of it than its manifest is read; raises what speaks against it.
+        derived: Where files in kernels' layouts lie.
         clock_s: Monotonic seconds.
     """
 
@@ -58,27 +63,30 @@ class Preparations:
         metrics: LoaderMetrics,
         guard: MemoryGuard = UNGUARDED,
         admit: Callable[[StoredArtifact], object] = lambda _: None,
+        derived: DerivedCache = NO_CACHE,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._places = tuple(places)
         self._metrics = metrics
         self._clock_s = clock_s
-        self._flights: dict[tuple[ArtifactId, int], Flight[dict[str, Prepared]]] = {}
+        self._flights: dict[str, Flight[dict[str, Prepared]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
         self._residents = Residents(keep_s)
         self._commons = Commons(self._places)
         room = Room(self._places, self._residents, self._drop, guard, clock_s)
         arrivals = Arrivals(artifacts, metrics, admit)
-        self._loads = Loads(arrivals, self._commons, room, reading, metrics)
-        self._rank_loads = RankLoads(self._loads, self._commons, room, reading, metrics)
+        intake = Intake(self._commons, room, reading, metrics)
+        self._loads = Loads(arrivals, intake)
+        self._rank_loads = RankLoads(arrivals, intake)
+        self._derived_loads = DerivedLoads(arrivals, intake, derived)
         self._rest_timer: asyncio.TimerHandle | None = None
         self.changed = asyncio.Event()  # set when artifact_ids, placement or report may have changed
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         for artifact_id in await asyncio.to_thread(self._commons.claim):
-            self._take_off(artifact_id, None).call_off = None  # nobody has asked for it
+            self._take_off(artifact_id, AS_STORED).call_off = None  # nobody has asked for it
         return self
 
     async def __aexit__(
@@ -103,6 +111,11 @@ class Preparations:
         return self._residents.artifact_ids
 
     @property
+    def file_names(self) -> tuple[str, ...]:
+        """Of what lies in memory: an artifact's id, and its part or layout after a dot where it has one."""
+        return self._residents.names
+
+    @property
     def residents(self) -> Iterable[Prepared]:
         """The same, with where they lie."""
         return self._residents
@@ -118,13 +131,15 @@ class Preparations:
         return self._loads.report
 
     async def prepare(
-        self, artifact_id: ArtifactId, ranks: Ranks | None = None
+        self, artifact_id: ArtifactId, wanted: Wanted = AS_STORED
     ) -> AsyncGenerator[Done | Prepared, None]:
         """Yields progress, then the prepared artifact; at once when it is there already.
 
+        What cannot be had in the layout that is wanted comes as it is stored.
+
         Args:
             artifact_id: Of the artifact.
-            ranks: The rank whose part of it is wanted; None for all of it.
+            wanted: What of it.
 
         Raises:
             NotFound: The store does not have it.
@@ -133,16 +148,27 @@ class Preparations:
             Overloaded: There is no room for it.
             Unavailable: The store is not there.
         """
-        part = ranks.name if ranks else ""
-        name = file_name(artifact_id, part)
+        try:
+            async with contextlib.aclosing(self._prepare(artifact_id, wanted)) as steps:
+                async for step in steps:
+                    yield step
+        except NotDerived:
+            async with contextlib.aclosing(self._prepare(artifact_id, AS_STORED)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def _prepare(
+        self, artifact_id: ArtifactId, wanted: Wanted
+    ) -> AsyncGenerator[Done | Prepared, None]:
+        name = wanted.file_name(artifact_id)
         prepared = self._present(name)
         while prepared is None:
-            flight = self._flights.get(_key(artifact_id, ranks)) or self._take_off(artifact_id, ranks)
+            flight = self._flights.get(wanted.flight(artifact_id)) or self._take_off(artifact_id, wanted)
             async with contextlib.aclosing(flight.follow()) as progress:
                 async for done in progress:
                     yield done
             made = {} if flight.is_called_off else flight.result()
-            prepared = made.get(part) or self._present(name)  # or it was for other ranks
+            prepared = made.get(wanted.part) or self._present(name)  # or it was for other ranks
         yield prepared
 
     async def check(self, artifact_id: ArtifactId) -> AsyncGenerator[Done, None]:
@@ -190,9 +216,9 @@ class Preparations:
             delay_s = due_s - self._clock_s()
             self._rest_timer = asyncio.get_running_loop().call_later(delay_s, self._let_rest)
 
-    def _take_off(self, artifact_id: ArtifactId, ranks: Ranks | None) -> Flight[dict[str, Prepared]]:
-        flight = self._flights[_key(artifact_id, ranks)] = Flight()
-        work = self._fly(artifact_id, ranks, flight)
+    def _take_off(self, artifact_id: ArtifactId, wanted: Wanted) -> Flight[dict[str, Prepared]]:
+        flight = self._flights[wanted.flight(artifact_id)] = Flight()
+        work = self._fly(artifact_id, wanted, flight)
         task = self._group.create_task(work, name=f"prepare-{artifact_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -200,16 +226,20 @@ class Preparations:
         return flight
 
     async def _fly(
-        self, artifact_id: ArtifactId, ranks: Ranks | None, flight: Flight[dict[str, Prepared]]
+        self, artifact_id: ArtifactId, wanted: Wanted, flight: Flight[dict[str, Prepared]]
     ) -> None:
         outcome = "cancelled"
         try:
-            made = await self._load(artifact_id, ranks, flight)
+            made = await self._load(artifact_id, wanted, flight)
             for prepared in made.values():
                 self._residents.add(prepared, self._clock_s())
             self._let_rest()
             flight.finish(made)
             outcome = "ready"
+        except NotDerived as why:
+            log.warning("layout_not_derived", artifact_id=artifact_id, layout=wanted.part, why=str(why))
+            flight.fail(why)
+            outcome = "not_derived"
         except HalogenError as failure:
             outcome = failure.reason.lower()
             log.warning("checkpoint_refused", artifact_id=artifact_id, error=str(failure))
@@ -225,22 +255,19 @@ class Preparations:
             outcome = "internal"
         finally:
             self._metrics.end(outcome)
-            del self._flights[_key(artifact_id, ranks)]
-            if ranks is None:
+            del self._flights[wanted.flight(artifact_id)]
+            if wanted == AS_STORED:
                 self._commons.drop(artifact_id)
             self.changed.set()
 
     async def _load(
-        self, artifact_id: ArtifactId, ranks: Ranks | None, flight: Flight[dict[str, Prepared]]
+        self, artifact_id: ArtifactId, wanted: Wanted, flight: Flight[dict[str, Prepared]]
     ) -> dict[str, Prepared]:
         """What is made, by part: the whole, or the files of those ranks here that are not there already."""
-        if ranks is None:
-            return {"": await self._loads.load(artifact_id, flight)}
-        names = {rank: file_name(artifact_id, rank_name(rank, ranks.size)) for rank in ranks.here}
-        missing = [rank for rank, name in names.items() if self._present(name) is None]
-        return await self._rank_loads.load(artifact_id, ranks.size, missing, flight)
-
-
-def _key(artifact_id: ArtifactId, ranks: Ranks | None) -> tuple[ArtifactId, int]:
-    """One flight at a time for each way of dividing an artifact."""
-    return artifact_id, ranks.size if ranks else 1
+        if ranks := wanted.ranks:
+            names = {rank: file_name(artifact_id, rank_name(rank, ranks.size)) for rank in ranks.here}
+            missing = [rank for rank, name in names.items() if self._present(name) is None]
+            return await self._rank_loads.load(artifact_id, ranks.size, missing, flight)
+        if wanted.layout:
+            return {wanted.part: await self._derived_loads.load(artifact_id, wanted.layout, flight)}
+        return {"": await self._loads.load(artifact_id, flight)}

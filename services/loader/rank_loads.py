@@ -15,43 +15,37 @@ from services.common.checkpoint.rank_file import RankFile
 from services.common.errors import CorruptData, InvalidRequest, PreconditionFailed
 from services.common.ids import ArtifactId
 from services.common.stoppable import run_stoppable
-from services.loader.adoption import Adoption
-from services.loader.arrivals import Job, Verified
-from services.loader.commons import Commons
+from services.loader.adoption import Adoption, check_layout
+from services.loader.arrivals import Arrivals, Job, Verified
 from services.loader.flight import Flight
-from services.loader.loads import Loads, Progress
-from services.loader.metrics import LoaderMetrics, Stage
+from services.loader.intake import Intake, Progress
+from services.loader.metrics import Stage
 from services.loader.place import Holding
 from services.loader.rank_load import RankLoad, RankMade
 from services.loader.ranks import file_name, rank_name
-from services.loader.reading import HowRead, Reading
+from services.loader.reading import HowRead
 from services.loader.reservation import Reservation
 from services.loader.residents import Prepared
-from services.loader.room import Room
 from services.loader.weight_file import ReadMode
 
 log = structlog.get_logger()
 
 
 class RankLoads:
-    """Loads the files of ranks, sharing disk, room and turns with whole artifacts.
+    """Loads the files of ranks.
 
     Args:
-        loads: Of whole artifacts.
-        commons: What other loaders of this host have made.
-        room: Where weights go.
-        reading: How they are read.
-        metrics: Told of every stage.
+        arrivals: Where artifacts come from.
+        intake: Has disk, room and turns, which whole artifacts share.
     """
 
-    def __init__(
-        self, loads: Loads, commons: Commons, room: Room, reading: Reading, metrics: LoaderMetrics
-    ) -> None:
-        self._loads = loads
-        self._commons = commons
-        self._room = room
-        self._reading = reading
-        self._metrics = metrics
+    def __init__(self, arrivals: Arrivals, intake: Intake) -> None:
+        self._arrivals = arrivals
+        self._intake = intake
+        self._commons = intake.commons
+        self._room = intake.room
+        self._reading = intake.reading
+        self._metrics = intake.metrics
 
     async def load(
         self, artifact_id: ArtifactId, size: int, ranks: Collection[int], flight: Flight[Any]
@@ -69,7 +63,7 @@ class RankLoads:
                 reason="READ_MODE",
             )
         job = Job(work=lambda verified: self._load(verified, size, ranks, flight))
-        return await self._loads.arrivals.use(artifact_id, flight, job)
+        return await self._arrivals.use(artifact_id, flight, job)
 
     async def _load(
         self, verified: Verified, size: int, ranks: Collection[int], flight: Flight[Any]
@@ -79,7 +73,7 @@ class RankLoads:
         async with contextlib.AsyncExitStack() as turns:
             for rank in sorted(files):
                 await turns.enter_async_context(self._commons.turn(_name(artifact_id, rank, size)))
-            await turns.enter_async_context(self._loads.disk)
+            await turns.enter_async_context(self._intake.disk)
             made = await self._adopt(verified, size, files)
             with contextlib.ExitStack() as undo:
                 undo.callback(_let_go, made)
@@ -127,8 +121,8 @@ class RankLoads:
             return load.run(self._reading, progress, stop)
 
         with self._metrics.stage(Stage.FETCH):
-            made, how = await self._loads.run(work, flight, lambda result: _release(result[0]))
-        self._loads.report.tell(how, self._reading.pace.manners)
+            made, how = await self._intake.run(work, flight, lambda result: _release(result[0]))
+        self._intake.report.tell(how, self._reading.pace.manners)
         return made
 
     async def _reserve(
@@ -158,15 +152,10 @@ def _plan(header: Header, size: int, ranks: Collection[int]) -> dict[int, RankFi
 def _adopted(holding: Holding, expected: Header, threads: int, stop: threading.Event) -> RankMade | None:
     """The rank's file if it is what its own digests say, and laid out as it would be made anew."""
     try:
-        return RankMade(*Adoption(holding, lambda found: _check_layout(found, expected)).run(threads, stop))
+        return RankMade(*Adoption(holding, lambda found: check_layout(found, expected)).run(threads, stop))
     except CorruptData as fault:
         log.warning("adoption_refused", place=holding.kind, error=str(fault))
         return None
-
-
-def _check_layout(found: Header, expected: Header) -> None:
-    if len(found.digests) != len(expected.digests) or expected.with_digests(found.digests) != found:
-        raise CorruptData("the weights in memory are of another layout; they are read anew")
 
 
 def _prepared(verified: Verified, rank: int, size: int, made: RankMade) -> Prepared:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.ids import ArtifactId
 from services.loader.place import Holding, PlaceKind
 from services.loader.ranks import file_name
@@ -20,7 +21,8 @@ class Prepared:
     Attributes:
         identity: Of its weights: hex sha256 over header and digest table.
         path: Of its weights, within the artifact.
-        part: The tensor-parallel rank whose weights these are; empty when they are the whole model's.
+        part: The tensor-parallel rank whose weights these are, or their layout; empty for the whole as it is stored.
+        layout: How matrices lie; None: as they are stored.
         lazy_bytes: How many, at the file's end, engines leave on the disk until they are used.
     """
 
@@ -31,6 +33,7 @@ class Prepared:
     huge_pages: bool
     lazy_bytes: int = 0
     part: str = ""
+    layout: KernelLayout | None = None
 
     @property
     def name(self) -> str:
@@ -65,6 +68,11 @@ class Residents:
     @property
     def artifact_ids(self) -> tuple[ArtifactId, ...]:
         return tuple(sorted({prepared.artifact_id for prepared in self}))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the files."""
+        return tuple(sorted(self._by_name))
 
     def add(self, prepared: Prepared, now_s: float) -> None:
         assert prepared.name not in self._by_name

@@ -59,7 +59,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
     traffic = Traffic(boot_id())
     async with (
         Probes(config.http_listen, server.readiness, registry) as http,
-        supply(config, registry) as artifacts,
+        supply(config, registry) as (artifacts, derived),
         Preparations(
             artifacts,
             places,
@@ -68,6 +68,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
             metrics=metrics,
             guard=MemoryGuard(config.memory_guard_ratio, HostMemory().bounds),
             admit=Admittance(release(), config.trust).check,
+            derived=derived,
         ) as preparations,
     ):
         export_live(registry, preparations.residents, preparations.report, traffic)
@@ -138,6 +139,7 @@ def _told(preparations: Preparations) -> dict[str, Any]:
         "placement": preparations.placement,
         "reading": preparations.report.text,
         "artifact_ids": preparations.artifact_ids,
+        "weights": preparations.file_names,
     }
 
 

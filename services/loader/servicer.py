@@ -10,6 +10,7 @@ import grpc
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1 import loader_pb2_grpc as rpc
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.ids import ArtifactId
 from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import annotate
@@ -20,6 +21,7 @@ from services.loader.preparations import Preparations
 from services.loader.ranks import Ranks
 from services.loader.residents import Prepared
 from services.loader.small_reads import read_small
+from services.loader.wanted import Wanted
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -44,7 +46,7 @@ class LoaderServicer(rpc.LoaderServiceServicer):
         artifact_id = ArtifactId(request.artifact_id)
         if request.verify_only:
             return self._preparations.check(artifact_id)
-        return self._preparations.prepare(artifact_id, _ranks(request))
+        return self._preparations.prepare(artifact_id, Wanted(_ranks(request), _layout(request)))
 
     async def ReadFile(
         self, request: pb.ReadFileRequest, context: Context
@@ -73,6 +75,12 @@ def _ranks(request: pb.PrepareArtifactRequest) -> Ranks | None:
     return Ranks.asked(request.rank.size, request.rank.index, request.rank.indices_here)
 
 
+def _layout(request: pb.PrepareArtifactRequest) -> KernelLayout | None:
+    if not request.HasField("layout"):
+        return None
+    return KernelLayout(request.layout.abi, request.layout.isa)
+
+
 def _to_response(step: Done | Prepared) -> pb.PrepareArtifactResponse:
     if isinstance(step, Done):
         progress = pb.PrepareProgress(done_bytes=step.done_bytes, total_bytes=step.total_bytes)
@@ -85,6 +93,7 @@ def _to_response(step: Done | Prepared) -> pb.PrepareArtifactResponse:
         place=step.holding.kind.value,
         huge_pages=step.huge_pages,
         lazy_bytes=step.lazy_bytes,
+        layout=pb.WeightLayout(**step.layout._asdict()) if step.layout else None,
     )
     return pb.PrepareArtifactResponse(
         prepared=pb.PreparedArtifact(artifact_id=step.artifact_id, files=[file])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -18,6 +19,7 @@ from services.loader.artifacts_in_place import ArtifactsInPlace
 from services.loader.cache_metrics import CacheMetrics
 from services.loader.cached_artifacts import CachedArtifacts
 from services.loader.config import LoaderConfig
+from services.loader.derived_cache import DerivedCache
 from services.loader.fallback_artifacts import FallbackArtifacts
 from services.loader.fallback_fetches import FallbackFetches
 from services.loader.http_store import HttpStore
@@ -26,69 +28,83 @@ from services.loader.store_url import store_url
 log = structlog.get_logger()
 
 
-class _Caching(NamedTuple):
-    """The cache that artifacts come through, from wherever they come."""
+class Supply(NamedTuple):
+    """Where a loader has its weights from.
 
-    config: LoaderConfig
-    cache: ArtifactCache
-    metrics: CacheMetrics
+    Attributes:
+        artifacts: Of the configured store.
+        derived: What was made of them for kernels.
+    """
 
-    @classmethod
-    async def open(cls, config: LoaderConfig, registry: CollectorRegistry) -> Self:
-        """Raises PreconditionFailed where it cannot be used."""
-        metrics = CacheMetrics(registry)
-        cache = await asyncio.to_thread(_open_cache, config, metrics)
-        metrics.export_live(lambda: cache.directory.used_bytes, lambda: cache.most_bytes)
-        return cls(config, cache, metrics)
+    artifacts: Artifacts
+    derived: DerivedCache
 
-    def of(self, source: HttpStore) -> CachedArtifacts:
-        return CachedArtifacts(
-            source, self.cache, self.config.store_connections, self.metrics, self.config.trust
-        )
+
+class _Caching:
+    """The cache that artifacts come through, from wherever they come, and that derived files lie in.
+
+    Args:
+        config: Where it lies, and how much it may take.
+        registry: Where its metrics are collected.
+    """
+
+    def __init__(self, config: LoaderConfig, registry: CollectorRegistry) -> None:
+        self._config = config
+        self._metrics = CacheMetrics(registry)
+        self._opening = threading.Lock()
+        self._cache: ArtifactCache | None = None
+
+    def open(self) -> ArtifactCache:
+        """Opens it when it is first wanted; in threads. Raises PreconditionFailed where it cannot be used."""
+        with self._opening:
+            if self._cache is None:
+                cache = self._cache = _open_cache(self._config, self._metrics)
+                self._metrics.export_live(lambda: cache.directory.used_bytes, lambda: cache.most_bytes)
+            return self._cache
+
+    async def of(self, source: HttpStore) -> CachedArtifacts:
+        """What comes from there through the cache; raises PreconditionFailed where that cannot be used."""
+        cache = await asyncio.to_thread(self.open)
+        config = self._config
+        return CachedArtifacts(source, cache, config.store_connections, self._metrics, config.trust)
 
 
 @contextlib.asynccontextmanager
-async def supply(config: LoaderConfig, registry: CollectorRegistry) -> AsyncIterator[Artifacts]:
-    """The artifacts of the configured store, for the scope.
+async def supply(config: LoaderConfig, registry: CollectorRegistry) -> AsyncIterator[Supply]:
+    """What the configured store has, for the scope.
 
     Raises:
         PreconditionFailed: The cache cannot be written, or a file that the configuration names cannot be read.
     """
+    caching = _Caching(config, registry)
     async with contextlib.AsyncExitStack() as scope:
-        store, caching = await _store(scope, config, registry)
+        store = await _store(scope, config, caching)
         if config.registry.fallback_enabled:
-            store = await _with_fallback(scope, store, caching, registry, config)
-        yield store
+            store = await _with_fallback(scope, store, caching, config)
+        yield Supply(store, DerivedCache(caching.open))
 
 
-async def _store(
-    scope: contextlib.AsyncExitStack, config: LoaderConfig, registry: CollectorRegistry
-) -> tuple[Artifacts, _Caching | None]:
-    """The store's, and the cache where they come through it."""
+async def _store(scope: contextlib.AsyncExitStack, config: LoaderConfig, caching: _Caching) -> Artifacts:
     directory = config.directory_store
     if directory is not None:
-        return ArtifactsInPlace(directory), None
-    caching = await _Caching.open(config, registry)
+        return ArtifactsInPlace(directory)
+    await asyncio.to_thread(caching.open)  # says what is wrong with it before anything else does
     source = HttpStore(store_url(config.store), config.http_options())
-    return caching.of(await scope.enter_async_context(source)), caching
+    return await caching.of(await scope.enter_async_context(source))
 
 
 async def _with_fallback(
-    scope: contextlib.AsyncExitStack,
-    store: Artifacts,
-    caching: _Caching | None,
-    registry: CollectorRegistry,
-    config: LoaderConfig,
+    scope: contextlib.AsyncExitStack, store: Artifacts, caching: _Caching, config: LoaderConfig
 ) -> Artifacts:
     """The store's, and behind them those of the registry of models; the store's alone where that cannot be."""
     base = config.registry.base.joinpath("artifacts")
     try:
-        caching = caching or await _Caching.open(config, registry)
+        await asyncio.to_thread(caching.open)
         source = await scope.enter_async_context(HttpStore(base, config.registry_options()))
+        fetched = await caching.of(source)
     except PreconditionFailed as failure:
         log.warning("fallback_unusable", reason=failure.reason, error=failure.message)
         return store
-    fetched = caching.of(source)
     fetches = FallbackFetches(fetched, config.registry.fallback_limit_s)
     return FallbackArtifacts(store, fetched, await scope.enter_async_context(fetches))
 

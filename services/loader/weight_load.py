@@ -1,17 +1,18 @@
-"""One weight file from the store into a reservation: header, then every block verified, then immutable."""
+"""One weight file from a disk into a reservation: header, then every block verified, then immutable."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.checkpoint.digest import split_blocks
 from services.common.checkpoint.header import Header
+from services.common.ids import ArtifactId
 from services.loader.place import Holding
 from services.loader.reading import HowRead, Reading
 from services.loader.reservation import Reservation
@@ -22,9 +23,15 @@ log = structlog.get_logger(component="checkpoint")
 
 
 class WeightLoad(NamedTuple):
-    """The file of `stored` that `header`, verified already, describes, and room as large as it."""
+    """A file that `header`, verified already, describes, and room as large as it.
 
-    stored: StoredArtifact
+    Attributes:
+        path: Of the file.
+        artifact_id: Whose weights they are.
+    """
+
+    path: Path
+    artifact_id: ArtifactId
     header: Header
     reservation: Reservation
 
@@ -43,7 +50,7 @@ class WeightLoad(NamedTuple):
             Cancelled: `stop` was set.
         """
         started = time.monotonic()
-        reader = reading.reader(self.stored.path(self.stored.manifest.weights), self.header)
+        reader = reading.reader(self.path, self.header)
         try:
             _write_header(self.header, self.reservation.sink)
             progress(self.header.data_offset)
@@ -59,7 +66,7 @@ class WeightLoad(NamedTuple):
     def _log(self, seconds: float, mode: ReadMode) -> None:
         log.info(
             "checkpoint_read",
-            artifact_id=self.stored.manifest.id,
+            artifact_id=self.artifact_id,
             size_bytes=self.header.file_bytes,
             seconds=round(seconds, 3),
             gb_per_s=round(self.header.file_bytes / seconds / 1e9, 2),

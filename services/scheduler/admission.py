@@ -10,7 +10,8 @@ from services.common.ticket import Ticket
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.fleet import Fleet
 from services.scheduler.placement import place
-from services.scheduler.refusal import RETRY_AFTER_S, not_leader, refusal
+from services.scheduler.queue_pace import QueuePace
+from services.scheduler.refusal import RETRY_AFTER_S, not_leader, refusal, too_long
 from services.scheduler.request import TicketRequest
 
 
@@ -21,10 +22,12 @@ class Limits:
     Attributes:
         unstarted_tokens: Usual bound, for each engine, on prompt tokens granted whose prefill has not begun.
         ticket_ttl_ns: How long a ticket may wait to be redeemed.
+        queue_wait_ns: How long a newcomer may have to wait, by how fast those before it go; 0 for any time.
     """
 
     unstarted_tokens: int
     ticket_ttl_ns: int
+    queue_wait_ns: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Admission:
         self.fleet = fleet
         self.queue = queue
         self._limits = limits
+        self._paces: dict[ArtifactId, QueuePace] = {}  # of the lines that there are, and some that were
         self._term: int | None = None
 
     @property
@@ -83,7 +87,7 @@ class Admission:
         Raises:
             InvalidRequest: It could never be granted.
             Unavailable: No engine has its artifact, or another scheduler leads.
-            Overloaded: It would have to wait, and the queue is full.
+            Overloaded: It would have to wait, and the queue is full, or too long to be through in time.
         """
         if self._term is None:
             raise not_leader()
@@ -93,6 +97,7 @@ class Admission:
             return grant
         if not self.queue.can_push(request.prompt_tokens):
             raise self._overloaded()
+        self._check_wait(request.artifact_id, now_ns)
         self.queue.push(request)
         return None
 
@@ -103,6 +108,7 @@ class Admission:
         while head := self.queue.head(passed):
             if grant := self._grant(head, now_ns):
                 self.queue.remove(head)
+                self._paces[head.artifact_id].leave(now_ns)
                 grants.append(grant)
             else:
                 passed.add(head.artifact_id)
@@ -151,6 +157,16 @@ class Admission:
             expire_time_ns=ticket.expire_time_ns,
         )
         return Grant(request=request, ticket=ticket, engine_id=engine.id, engine_address=engine.address)
+
+    def _check_wait(self, artifact_id: ArtifactId, now_ns: int) -> None:
+        """Raises Overloaded for a newcomer that would wait for too long."""
+        ahead, most_ns = self.queue.line_length(artifact_id), self._limits.queue_wait_ns
+        if not ahead:
+            self._paces = {each: pace for each, pace in self._paces.items() if self.queue.is_waited_for(each)}
+            self._paces[artifact_id] = QueuePace(now_ns)
+        wait_ns = self._paces[artifact_id].expected_ns(ahead, now_ns)
+        if 0 < most_ns < wait_ns:
+            raise too_long(ahead, wait_ns / 1e9, most_ns / 1e9)
 
     def _overloaded(self) -> Overloaded:
         queue = self.queue

@@ -41,6 +41,10 @@ class AdmissionQueue:
     def is_waited_for(self, artifact_id: ArtifactId) -> bool:
         return artifact_id in self._lines
 
+    def line_length(self, artifact_id: ArtifactId) -> int:
+        """How many wait for the artifact."""
+        return len(self._lines.get(artifact_id, ()))
+
     def can_push(self, prompt_tokens: int) -> bool:
         fits = self.prompt_tokens + prompt_tokens <= self.max_prompt_tokens
         return len(self) < self.max_requests and (fits or len(self) == 0)

@@ -12,8 +12,8 @@ from services.common.model_registry_config import ModelRegistryConfig
 from services.common.registry.publish_records import SyncStatus
 from services.common.rpc.address import Address
 from services.common.ticket import TicketSigner
+from services.common.watermark import Bounds
 from services.scheduler.admission import Limits
-from services.scheduler.watermark import Bounds
 
 
 def _readable_key(path: Path) -> Path:
@@ -48,6 +48,12 @@ class SchedulerConfig(ProcessConfig):
     queue_requests: int = Field(1024, ge=0, description="most requests that may wait for a ticket")
     queue_prompt_tokens: int = Field(
         262_144, ge=0, description="most prompt tokens, over all requests, that may wait"
+    )
+    queue_wait_s: float = Field(
+        60.0,
+        ge=0,
+        description="longest that a newcomer may have to wait for a ticket, by how fast those before it go; who would "
+        "wait longer is told when to come back; 0 for any time",
     )
     unstarted_prefill_tokens: int = Field(
         4096, ge=1, description="usual bound, per engine, on prompt tokens granted and not yet begun"
@@ -88,4 +94,5 @@ class SchedulerConfig(ProcessConfig):
         return Limits(
             unstarted_tokens=self.unstarted_prefill_tokens,
             ticket_ttl_ns=int(self.ticket_ttl_s * 1e9),
+            queue_wait_ns=int(self.queue_wait_s * 1e9),
         )

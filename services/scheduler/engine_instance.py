@@ -9,11 +9,11 @@ from typing import Final
 import structlog
 
 from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
-from services.common.kv import worst_case_blocks
+from services.common.kv import expected_blocks, worst_case_blocks
 from services.common.registry.records import EngineRecord, GenerationState
+from services.common.watermark import Bounds, Level, Watermark
 from services.scheduler.ledger import Ledger
 from services.scheduler.occupancy import Delta, Resident, Snapshot
-from services.scheduler.watermark import Bounds, Level, Watermark
 
 log = structlog.get_logger()
 
@@ -90,6 +90,12 @@ class EngineInstance:
         """KV bytes of a request's worst case, in whole blocks."""
         return worst_case_blocks(prompt_tokens, max_tokens, resident.block_tokens) * resident.block_bytes
 
+    def promised_bytes(self, resident: Resident, prompt_tokens: int, max_tokens: int) -> int:
+        """KV bytes that a ticket promises: of the prompt and the expected answer, in whole blocks."""
+        expected = resident.expected_answer_tokens
+        blocks = expected_blocks(prompt_tokens, max_tokens, resident.block_tokens, expected)
+        return blocks * resident.block_bytes
+
     def register(self, record: EngineRecord) -> None:
         """Takes over what the instance's record says now."""
         self.address = record.address
@@ -111,7 +117,7 @@ class EngineInstance:
     def begin(self, snapshot: Snapshot) -> None:
         """Takes over the engine's snapshot; tickets may be granted on it from now on."""
         self._settle_residents(snapshot.residents)
-        self.ledger.rebuild(snapshot.arena_bytes, snapshot.tickets)
+        self.ledger.rebuild(snapshot.arena_bytes, snapshot.tickets, snapshot.max_tickets)
         self._observe()
         if self._contact is not Contact.HEARD:
             self.advance(Contact.HEARD)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from services.common.ids import InstanceId, TicketId
 from services.common.registry.records import EngineRecord
+from services.common.watermark import Bounds
 from services.scheduler.engine_instance import Contact, EngineInstance
-from services.scheduler.watermark import Bounds
 
 
 class Fleet:

@@ -35,6 +35,7 @@ class Promise:
     """One ticket's line in the ledger.
 
     Attributes:
+        granted_bytes: What was promised here; the engine may since have lent it more.
         adopted: Learnt from the engine, not granted here: of another scheduler, or redeemed after expiry.
     """
 
@@ -43,6 +44,7 @@ class Promise:
     prompt_tokens: int
     state: TicketState
     expire_time_ns: int = 0
+    granted_bytes: int = 0
     adopted: bool = False
 
     @property
@@ -63,18 +65,21 @@ class Promise:
 class Ledger:
     """What has been promised: granted here, or live in the engine by its own report.
 
-    Bytes granted here never exceed the arena as it was when they were. The engine's own reports may add tickets that were granted
-    before a restart or redeemed after they had expired; the engine has the last word on those.
+    Bytes granted here never exceed the arena as it was when they were. The engine's own reports may add tickets that
+    were granted before a restart or redeemed after they had expired, and bytes to those that have grown beyond what was
+    expected of them; the engine has the last word on those.
 
     Attributes:
         arena_bytes: The engine's KV memory.
+        max_tickets: Most tickets that the engine takes at once; 0 where memory alone bounds them.
         promised_bytes: Sum over the tickets.
         unstarted_tokens: Prompt tokens of tickets whose prefill has not begun.
         peak_bytes: The highest promised_bytes so far.
     """
 
-    def __init__(self, arena_bytes: int = 0) -> None:
+    def __init__(self, arena_bytes: int = 0, max_tickets: int = 0) -> None:
         self.arena_bytes = arena_bytes
+        self.max_tickets = max_tickets
         self.promised_bytes = 0
         self.unstarted_tokens = 0
         self.peak_bytes = 0
@@ -96,12 +101,13 @@ class Ledger:
         return self._expiries[0][0] if self._expiries else None
 
     def can_grant(self, reserved_bytes: int) -> bool:
-        return self.promised_bytes + reserved_bytes <= self.arena_bytes
+        has_place = not self.max_tickets or len(self._promises) < self.max_tickets
+        return has_place and self.promised_bytes + reserved_bytes <= self.arena_bytes
 
     def grant(
         self, ticket_id: TicketId, *, reserved_bytes: int, prompt_tokens: int, expire_time_ns: int
     ) -> None:
-        """Promises bytes; `can_grant` has said that they are there."""
+        """Promises bytes and a place; `can_grant` has said that they are there."""
         assert self.can_grant(reserved_bytes)
         assert ticket_id not in self._promises
         self._put(
@@ -111,6 +117,7 @@ class Ledger:
                 prompt_tokens=prompt_tokens,
                 state=TicketState.GRANTED,
                 expire_time_ns=expire_time_ns,
+                granted_bytes=reserved_bytes,
             )
         )
         heapq.heappush(self._expiries, (expire_time_ns, ticket_id))
@@ -133,7 +140,7 @@ class Ledger:
             )
         elif known.state is not state:
             known = known.advance(state)
-        self._put(known)
+        self._put(dataclasses.replace(known, reserved_bytes=ticket.reserved_bytes))
 
     def close(self, ticket_id: TicketId) -> bool:
         """The engine has closed the ticket; tells whether it was known."""
@@ -152,9 +159,10 @@ class Ledger:
             expired.append(ticket_id)
         return tuple(expired)
 
-    def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket]) -> None:
+    def rebuild(self, arena_bytes: int, tickets: Iterable[LiveTicket], max_tickets: int = 0) -> None:
         """Begins anew from the engine's own snapshot; tickets granted here and not yet redeemed stand."""
         self.resize(arena_bytes)
+        self.max_tickets = max_tickets
         for ticket_id in [each for each in self._promises if not self._is_granted(each)]:
             self._drop(ticket_id)
         for ticket in tickets:
@@ -177,7 +185,7 @@ class Ledger:
 
     @property
     def _granted_bytes(self) -> int:
-        return sum(promise.reserved_bytes for promise in self._promises.values() if not promise.adopted)
+        return sum(promise.granted_bytes for promise in self._promises.values() if not promise.adopted)
 
     def _is_granted(self, ticket_id: TicketId) -> bool:
         promise = self._promises.get(ticket_id)

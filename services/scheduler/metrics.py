@@ -56,6 +56,11 @@ _OF_ENGINE: Final[tuple[tuple[str, str, Callable[[EngineInstance], float]], ...]
     ("promised_bytes", "KV bytes promised on an engine.", lambda engine: engine.ledger.promised_bytes),
     ("arena_bytes", "KV bytes that an engine has.", lambda engine: engine.ledger.arena_bytes),
     ("promised_occupancy", "Promised over arena; 1 is full.", lambda engine: engine.ledger.occupancy),
+    (
+        "max_concurrent_requests",
+        "Most tickets that an engine takes at once; 0: as many as its memory allows.",
+        lambda engine: engine.ledger.max_tickets,
+    ),
     ("open_tickets", "Tickets in an engine's ledger.", lambda engine: len(engine.ledger.promises)),
     (
         "unstarted_prefill_tokens",

@@ -27,16 +27,22 @@ class Resident:
     block_bytes: int
     block_tokens: int
     max_context_tokens: int
+    expected_answer_tokens: int = 0  # 0 when nothing is known
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything, as it stands."""
+    """Everything, as it stands.
+
+    Attributes:
+        max_tickets: Most that the engine takes at once; 0 where memory alone bounds them.
+    """
 
     engine_instance_id: InstanceId
     arena_bytes: int
     tickets: tuple[LiveTicket, ...]
     residents: tuple[Resident, ...]
+    max_tickets: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from services.common.watermark import Level
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.request import TicketRequest
-from services.scheduler.watermark import Level
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """A request on an engine, and the bytes that it needs there."""
+    """A request on an engine, and the bytes that it is promised there."""
 
     engine: EngineInstance
     reserved_bytes: int
@@ -44,7 +44,9 @@ def possible(request: TicketRequest, engines: Iterable[EngineInstance]) -> Itera
             continue
         needed = engine.needed_bytes(resident, request.prompt_tokens, request.max_tokens)
         if needed <= engine.ledger.arena_bytes:
-            yield Placement(engine, needed)
+            yield Placement(
+                engine, engine.promised_bytes(resident, request.prompt_tokens, request.max_tokens)
+            )
 
 
 def _has_room(placement: Placement) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from services.common.errors import HalogenError, InvalidRequest, Unavailable
+from services.common.errors import HalogenError, InvalidRequest, Overloaded, Unavailable
 from services.scheduler.engine_instance import Contact, EngineInstance
 from services.scheduler.occupancy import Resident
 from services.scheduler.placement import possible
@@ -43,6 +43,17 @@ def not_leader() -> Unavailable:
         "this scheduler does not lead; ask the one that the registry names, or try again shortly",
         reason="NOT_LEADER",
         retry_after_s=_NEXT_LEADER_S,
+    )
+
+
+def too_long(ahead: int, wait_s: float, most_s: float) -> Overloaded:
+    """What a newcomer is told who would wait for more than `most_s`; who comes back when told finds a shorter line."""
+    return Overloaded(
+        f"{ahead} requests are waiting already, and it takes about {wait_s:.0f} s until they are through; at most "
+        f"{most_s:g} s are waited for (--queue-wait-s): try again later",
+        reason="QUEUE_TOO_LONG",
+        metadata={"expected_wait_s": f"{wait_s:.1f}", "max_wait_s": f"{most_s:g}"},
+        retry_after_s=max(RETRY_AFTER_S, wait_s - most_s),
     )
 
 

@@ -101,7 +101,7 @@ weights_are_mapped() {
 }
 
 kernels_are_native() {
-  docker compose exec -T engine sh -c 'grep -o "[^/]*_native.so" /proc/1/maps | sort -u' | grep .
+  docker compose logs --no-log-prefix engine | grep kernels_chosen | sort -u | grep avx
 }
 
 restart_each() {  # restart_each SERVICE: one container after the other, each healthy before the next

@@ -24,11 +24,11 @@ def measure_idle(pids: Iterable[int], cpu_s: float, growth_s: float) -> Idle:
     """Looks at the CPU over `cpu_s` seconds and at memory over `growth_s`, the former within the latter."""
     pids = list(pids)
     time.sleep(SETTLE_S)
-    before_bytes, cpu_before_s, began = _anonymous_bytes(pids), _cpu_s(pids), time.monotonic()
+    before_bytes, cpu_before_s, began = anonymous_bytes(pids), _cpu_s(pids), time.monotonic()
     time.sleep(cpu_s)
     core_share = (_cpu_s(pids) - cpu_before_s) / (time.monotonic() - began)
     time.sleep(max(0.0, growth_s - cpu_s))
-    return Idle(core_share, before_bytes, _anonymous_bytes(pids))
+    return Idle(core_share, before_bytes, anonymous_bytes(pids))
 
 
 def _cpu_s(pids: list[int]) -> float:
@@ -39,6 +39,7 @@ def _cpu_s(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _anonymous_bytes(pids: list[int]) -> int:
+def anonymous_bytes(pids: Iterable[int]) -> int:
+    """What they have allocated together, without pages of files."""
     rollups = (Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids)
     return sum(int(kib) << 10 for text in rollups for kib in re.findall(r"Anonymous: +(\d+) kB", text))

@@ -9,6 +9,12 @@ from xml.etree import ElementTree as ET
 # Of each promise, parts of the names of its tests: all that match must pass, and there must be one of each.
 PROMISES = {
     "2.2 fp32 ids equal transformers'; bf16 margins": ["test_exactness"],
+    "6.3 every set of kernels: bounds against float64, the same bits, what KV dtypes cost": [
+        *("test_a_product_is_within", "test_a_gated_product_is_within"),
+        *("test_attention_to_what_is_stored", "test_attention_to_random_numbers"),
+        *("test_attention_of_a_row_has_the_same_bits", "test_the_same_bits_alone_and_together"),
+        *("test_what_a_dtype_costs", "test_a_set_runs_where", "test_a_set_that_cannot_run"),
+    ],
     "2.3 64 streams, full arena, conservation; one chunk": ["test_64_streams", "test_a_long_prompt_delays"],
     "2.4 weights shared; a flipped byte is REJECTED": [
         "test_the_engine_uses_the_loaders",
@@ -222,6 +228,22 @@ PROMISES = {
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],
+    "6.6 reported faults of input and overload": ["s_g1_", "s_b5_"],
+    "6 logprobs beside their tokens, the same bits in any company": [
+        "test_logprobs_are_told_on_request",
+        "test_a_logprob_is_of_the_models_own",
+        "test_completion_logprobs",
+        "test_a_row_is_chosen_from_as_if_it_were_alone",
+    ],
+    "6 bounds of an engine are known before it is asked": [
+        "test_requests_over_what_an_engine_takes_at_once_wait",
+        "test_the_longest_context_is_known",
+    ],
+    "6 threads and memory by the limits of control groups": [
+        "test_the_least_of_quotas_and_cpusets",
+        "test_every_limit_above_this_process",
+        "test_what_is_not_set_is_bounded",
+    ],
 }
 
 
@@ -252,5 +274,5 @@ def _figures(cases: list[ET.Element]) -> list[str]:
         line
         for text in texts
         for line in text.splitlines()
-        if re.match(r"(peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
+        if re.match(r"(overload|peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
     ]

@@ -180,7 +180,7 @@ async def _learnt(system: Fleet, sound: Sequence[Path]) -> AsyncIterator[tuple[A
 
 
 async def _spoil(system: Fleet, artifact: Path) -> ArtifactId:
-    """Has it registered, flips a byte of it in the store, and takes it out of memory."""
+    """Has it registered, flips a byte of it in the store, and takes away what was made of it, in memory and on the disk."""
     order = Order(MODEL, "stable", "", who="test", why="test")
     async with ControlClient(system.gateway) as control:
         await control.connect(START_S)
@@ -191,6 +191,7 @@ async def _spoil(system: Fleet, artifact: Path) -> ArtifactId:
     content[-1] ^= 1
     stored.unlink()  # it may be the artifact's own file
     stored.write_bytes(content)
-    for path in (DEV_SHM / folder_name(system.store)).glob(f"{given}*"):
+    packed = (system.store.parent / "cache").rglob(f"{given}.*")
+    for path in (*(DEV_SHM / folder_name(system.store)).glob(f"{given}*"), *packed):
         path.unlink()
     return ArtifactId(given)

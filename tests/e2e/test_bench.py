@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -109,3 +110,50 @@ def test_the_bench_of_the_pool_measures_time_and_what_is_unused(tmp_path: Path) 
     assert ("kv_block_us", "kv_pool_vs_free_list") == (block["name"], ratio["name"])
     assert 0 < mix["value"] <= mix["goal"]
     assert (None, "HALOGEN_TRACE names no trace") == (trace["value"], trace["skipped"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "HALOGEN_BENCH" not in os.environ,
+    reason="a minute of work: make verify runs the bench itself; HALOGEN_BENCH=1 runs this",
+)
+def test_the_bench_of_the_engine_measures_ours_and_keeps_only_models(tmp_path: Path) -> None:
+    """Every figure is there, measured or skipped with a reason; turns are shown, and what a run made is gone.
+
+    Fault injection: turns red when `Bench._measure` leaves out the turns of a section.
+    """
+    result, work = tmp_path / "figures.json", tmp_path / "work"
+    command = [sys.executable, "-m", "bench.engine", "--small", "--dir", str(work), "--json", str(result)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert 0 == run.returncode, run.stderr
+    figures = {figure["name"]: figure for figure in json.loads(result.read_text())["figures"]}
+    assert {"decode_small_vs_vllm", "mix32_small_vs_vllm", "decode_medium_vs_bandwidth"} < figures.keys()
+    assert {"served_single_vs_vllm", "served_mix32_vs_vllm", "wire_share"} < figures.keys()
+    assert [] == [name for name, each in figures.items() if each["value"] is None and not each["skipped"]]
+    assert figures["served_ready_s_halogen"]["value"] > 0
+    turns = [line.split()[0] for line in run.stdout.splitlines() if "tokens/s  first token" in line]
+    assert ["small", "small", "served"] == turns
+    assert [] == list(work.glob("run-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "HALOGEN_BENCH" not in os.environ,
+    reason="a minute of work: make verify runs the bench itself; HALOGEN_BENCH=1 runs this",
+)
+def test_the_bench_of_mixed_requests_answers_all_of_them_and_draws(tmp_path: Path) -> None:
+    """Both batchers answer every request; figures and a plot are there, and what a run made is gone.
+
+    Fault injection: turns red when `FifoBatch._is_over` keeps the blocks of a request that has ended.
+    """
+    result, work, plots = tmp_path / "figures.json", tmp_path / "work", tmp_path / "plots"
+    plots.mkdir()
+    command = [sys.executable, "-m", "bench.mixed", "--small", "--dir", str(work), "--json", str(result)]
+    command += ["--plots", str(plots)] if importlib.util.find_spec("matplotlib") else []
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert 0 == run.returncode, run.stderr
+    figures = {figure["name"]: figure for figure in json.loads(result.read_text())["figures"]}
+    assert figures["short_p99_vs_fifo"]["value"] > 0
+    assert figures["long_first_token_vs_fifo"]["value"] > 0
+    assert 0 < figures["internal_fragmentation"]["value"] < figures["internal_fragmentation_fifo"]["value"]
+    assert [] == list(work.glob("run-*"))

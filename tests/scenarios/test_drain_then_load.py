@@ -48,7 +48,9 @@ def weights_held() -> dict[int, int]:
     """Bytes by inode: weights are in memory as long as they have a name there, or are mapped."""
     held = {(stat := path.stat()).st_ino: stat.st_size for path in weights_of_loader(os.getpid())}
     for line in Path("/proc/self/maps").read_text().splitlines():
-        if mapped := re.fullmatch(r"(\w+)-(\w+) .* (\d+) +/.*/[0-9a-f]{64}( \(deleted\))?", line):
+        if mapped := re.fullmatch(
+            r"(\w+)-(\w+) .* (\d+) +/.*/[0-9a-f]{64}(?:\.[\w.-]+)?( \(deleted\))?", line
+        ):
             held[int(mapped[3])] = int(mapped[2], 16) - int(mapped[1], 16)
     return held
 

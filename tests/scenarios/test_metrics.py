@@ -14,6 +14,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
+from services.common.checkpoint.artifact_store import read_manifest
+from services.common.checkpoint.kernel_layout import PACKED32
+from services.common.checkpoint.packed_file import expected_header
 from services.common.client import Client
 from services.common.completion import Chunk, FinishReason
 from services.common.errors import InvalidRequest, NotFound
@@ -202,12 +205,15 @@ async def test_probes_and_metrics_tell_of_what_is_served(
         told.engine.value("halogen_engine_desired_revision"),
         told.engine.value("halogen_engine_actual_revision"),
     ]
-    size_bytes = (stories["stories-v1"] / "model.halogen").stat().st_size
+    is_packed = bool(told.engine.by("halogen_weights_layout_info", "layout").get("packed32-v1"))
+    manifest = read_manifest(stories["stories-v1"])
+    packed_bytes = expected_header(manifest, PACKED32).file_bytes
+    size_bytes = packed_bytes if is_packed else manifest.weights.size_bytes
     assert size_bytes == told.loader.value("halogen_resident_bytes")
     assert size_bytes == told.engine.value("halogen_memory_allocated_bytes", kind="weights")
-    assert {"verify": 1, "place": 1, "fetch": 1} == told.loader.by(
-        "halogen_load_stage_seconds_count", "stage"
-    )
+    assert packed_bytes * is_packed == told.loader.value("halogen_resident_derived_bytes")
+    stages = told.loader.by("halogen_load_stage_seconds_count", "stage")
+    assert (1, 0, is_packed) == (stages["place"], stages.get("adopt", 0), stages.get("derive", 0))
     assert (1, 1) == (
         told.scheduler.value("halogen_scheduler_leads"),
         told.scheduler.value("halogen_engines"),

@@ -181,6 +181,8 @@ async def test_r_b9_a_byte_that_is_wrong_by_the_time_of_the_swap_is_found(
         for weights in weights_of_loader(os.getpid()):
             if weights.name.startswith(artifact_id):
                 weights.unlink()
+        for packed in system.store.parents[1].glob(f"cache/**/{artifact_id}.*"):
+            packed.unlink()
         [stored] = system.store.glob(f"**/{artifact_id}/model.halogen")
         content = bytearray(stored.read_bytes())
         content[-1] ^= 1

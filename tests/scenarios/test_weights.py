@@ -17,7 +17,8 @@ from services.cli.console import CommandError
 from services.cli.published import Published
 from services.common.client import Client
 from services.common.errors import Overloaded, Unavailable
-from tests.fake_memory import group, make_memory
+from services.common.host_memory import HostMemory
+from tests.fake_host import GROUPS, group, make_host
 from tests.scenarios import cluster
 from tests.scenarios.cluster import Cluster
 
@@ -104,11 +105,11 @@ async def test_r_a12_a_load_that_memory_cannot_bear_is_refused_and_the_old_revis
     """
     size = (stories["stories-v1"] / "model.halogen").stat().st_size
     limit = int(1.5 * size / 0.85)
-    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(limit), "0"))
+    memory = HostMemory(make_host(tmp_path / "host", "0::/\n", group("", str(limit), "0")))
     monkeypatch.setattr("services.loader.serve.HostMemory", lambda: memory)
     system: Cluster = await start("in_process")
     first = await system.publish("m", stories["stories-v1"])
-    (memory.cgroup / "memory.current").write_text(str(size))
+    (memory.root / GROUPS / "memory.current").write_text(str(size))
     with pytest.raises(
         Overloaded, match=rf"needs \d+ \+ holds {size} > 0\.85 x limit {limit} bytes"
     ) as refused:
@@ -127,11 +128,11 @@ async def test_r_a12_a_candidate_for_which_memory_is_short_only_now_fails_and_th
 
     Fault injection: turns red when `may_pass` lets a candidate wait for memory.
     """
-    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(1 << 30), "0"))
+    memory = HostMemory(make_host(tmp_path / "host", "0::/\n", group("", str(1 << 30), "0")))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
     system: Cluster = await start("in_process")
     first = await system.publish("m", stories["stories-v1"])
-    (memory.cgroup / "memory.current").write_text(str(1 << 30))
+    (memory.root / GROUPS / "memory.current").write_text(str(1 << 30))
     with pytest.raises(
         CommandError, match=rf"no engine can serve m: .*memory guard: needs \d+ \+ holds {1 << 30}"
     ):
@@ -195,7 +196,7 @@ async def test_an_engine_without_memory_for_keys_and_values_says_so(
 
     Fault injection: turns red when neither SuitableOnly nor VerifiedWeights.build asks the guard.
     """
-    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(70 << 20), "0"))
+    memory = HostMemory(make_host(tmp_path / "host", "0::/\n", group("", str(70 << 20), "0")))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
     system: Cluster = await start("in_process")
     await system.publish("m", stories["stories-v1"], wait_s=0)
@@ -215,7 +216,7 @@ async def test_weights_do_not_count_in_an_engines_own_control_group(
     """
     size = (stories["stories-v1"] / "model.halogen").stat().st_size
     limit = int(((64 << 20) + size / 2) / 0.85)
-    memory = make_memory(tmp_path / "host", "0::/\n", group("", str(limit), "0"))
+    memory = HostMemory(make_host(tmp_path / "host", "0::/\n", group("", str(limit), "0")))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
     monkeypatch.setattr("services.engine.serve.NearbyWeights.has", lambda *_: False)  # as if yet to be read
     system: Cluster = await start("in_process")

@@ -416,7 +416,7 @@ class CohortProgress(_message.Message):
     def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., desired_revision: _Optional[int] = ..., actual_revision: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., state_version: _Optional[int] = ..., applied_sequence_id: _Optional[int] = ..., expected_next_id: _Optional[int] = ..., last_swap_duration_ms: _Optional[int] = ..., last_swap_age_ms: _Optional[int] = ..., last_error: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class GenerationStatus(_message.Message):
-    __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error", "failure")
+    __slots__ = ("model", "cohort", "revision", "artifact_id", "state", "error", "failure", "layout")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -424,6 +424,7 @@ class GenerationStatus(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     model: str
     cohort: str
     revision: int
@@ -431,10 +432,11 @@ class GenerationStatus(_message.Message):
     state: _types_pb2.GenerationState
     error: str
     failure: Failure
-    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    layout: str
+    def __init__(self, model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ..., artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., error: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., layout: _Optional[str] = ...) -> None: ...
 
 class ProcessStatus(_message.Message):
-    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build", "reading", "progress")
+    __slots__ = ("role", "id", "instance_id", "address", "host", "start_time", "generations", "artifact_ids", "placement", "term", "http_address", "text_failures", "runtime_build", "reading", "progress", "weights")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +452,7 @@ class ProcessStatus(_message.Message):
     RUNTIME_BUILD_FIELD_NUMBER: _ClassVar[int]
     READING_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     role: str
     id: str
     instance_id: str
@@ -465,7 +468,8 @@ class ProcessStatus(_message.Message):
     runtime_build: str
     reading: str
     progress: _containers.RepeatedCompositeFieldContainer[CohortProgress]
-    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ..., reading: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[CohortProgress, _Mapping]]] = ...) -> None: ...
+    weights: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, role: _Optional[str] = ..., id: _Optional[str] = ..., instance_id: _Optional[str] = ..., address: _Optional[str] = ..., host: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., generations: _Optional[_Iterable[_Union[GenerationStatus, _Mapping]]] = ..., artifact_ids: _Optional[_Iterable[str]] = ..., placement: _Optional[str] = ..., term: _Optional[int] = ..., http_address: _Optional[str] = ..., text_failures: _Optional[_Iterable[_Union[TextFailure, _Mapping]]] = ..., runtime_build: _Optional[str] = ..., reading: _Optional[str] = ..., progress: _Optional[_Iterable[_Union[CohortProgress, _Mapping]]] = ..., weights: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TextFailure(_message.Message):
     __slots__ = ("artifact_id", "error", "model", "cohort", "revision")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from halogen.v1 import types_pb2 as halogen_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17halogen/v1/engine.proto\x12\nhalogen.v1\x1a\x16halogen/v1/types.proto\"\xbb\x01\n\x15GenerateTokensRequest\x12\"\n\x06ticket\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Ticket\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12,\n\x08sampling\x18\x04 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams\x12\x12\n\ncache_salt\x18\x05 \x01(\x0c\x12\x0e\n\x06tenant\x18\x06 \x01(\t\"\xc2\x01\n\x16GenerateTokensResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x11\n\tengine_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x15\n\rruntime_build\x18\x04 \x01(\t\x12/\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x18.halogen.v1.FinishReason\x12%\n\x05usage\x18\x06 \x01(\x0b\x32\x16.halogen.v1.TokenUsage\"\x17\n\x15WatchOccupancyRequest\"\x9d\x01\n\x16WatchOccupancyResponse\x12\x1a\n\x12\x65ngine_instance_id\x18\x01 \x01(\t\x12\x31\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1d.halogen.v1.OccupancySnapshotH\x00\x12+\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x1a.halogen.v1.OccupancyDeltaH\x00\x42\x07\n\x05\x65vent\"g\n\nLiveTicket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x16\n\x0ereserved_bytes\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x17\n\x0fprefill_started\x18\x04 \x01(\x08\"\x9c\x01\n\x12ResidentGeneration\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.halogen.v1.GenerationState\x12\x13\n\x0b\x62lock_bytes\x18\x03 \x01(\x04\x12\x14\n\x0c\x62lock_tokens\x18\x04 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x05 \x01(\r\"\x86\x01\n\x11OccupancySnapshot\x12\x13\n\x0b\x61rena_bytes\x18\x01 \x01(\x04\x12\'\n\x07tickets\x18\x02 \x03(\x0b\x32\x16.halogen.v1.LiveTicket\x12\x33\n\x0bgenerations\x18\x03 \x03(\x0b\x32\x1e.halogen.v1.ResidentGeneration\"\x9e\x01\n\x0eOccupancyDelta\x12\'\n\x07tickets\x18\x01 \x03(\x0b\x32\x16.halogen.v1.LiveTicket\x12\x19\n\x11\x63losed_ticket_ids\x18\x02 \x03(\t\x12\x33\n\x0bgenerations\x18\x03 \x03(\x0b\x32\x1e.halogen.v1.ResidentGeneration\x12\x13\n\x0b\x61rena_bytes\x18\x04 \x01(\x04\x32\xc5\x01\n\rEngineService\x12Y\n\x0eGenerateTokens\x12!.halogen.v1.GenerateTokensRequest\x1a\".halogen.v1.GenerateTokensResponse0\x01\x12Y\n\x0eWatchOccupancy\x12!.halogen.v1.WatchOccupancyRequest\x1a\".halogen.v1.WatchOccupancyResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17halogen/v1/engine.proto\x12\nhalogen.v1\x1a\x16halogen/v1/types.proto\"\xbb\x01\n\x15GenerateTokensRequest\x12\"\n\x06ticket\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Ticket\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12,\n\x08sampling\x18\x04 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams\x12\x12\n\ncache_salt\x18\x05 \x01(\x0c\x12\x0e\n\x06tenant\x18\x06 \x01(\t\"\xd4\x01\n\x16GenerateTokensResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x11\n\tengine_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x15\n\rruntime_build\x18\x04 \x01(\t\x12/\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x18.halogen.v1.FinishReason\x12%\n\x05usage\x18\x06 \x01(\x0b\x32\x16.halogen.v1.TokenUsage\x12\x10\n\x08logprobs\x18\x07 \x03(\x02\"\x17\n\x15WatchOccupancyRequest\"\x9d\x01\n\x16WatchOccupancyResponse\x12\x1a\n\x12\x65ngine_instance_id\x18\x01 \x01(\t\x12\x31\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1d.halogen.v1.OccupancySnapshotH\x00\x12+\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x1a.halogen.v1.OccupancyDeltaH\x00\x42\x07\n\x05\x65vent\"g\n\nLiveTicket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x16\n\x0ereserved_bytes\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x17\n\x0fprefill_started\x18\x04 \x01(\x08\"\xbc\x01\n\x12ResidentGeneration\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12*\n\x05state\x18\x02 \x01(\x0e\x32\x1b.halogen.v1.GenerationState\x12\x13\n\x0b\x62lock_bytes\x18\x03 \x01(\x04\x12\x14\n\x0c\x62lock_tokens\x18\x04 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x05 \x01(\r\x12\x1e\n\x16\x65xpected_answer_tokens\x18\x06 \x01(\r\"\xa7\x01\n\x11OccupancySnapshot\x12\x13\n\x0b\x61rena_bytes\x18\x01 \x01(\x04\x12\'\n\x07tickets\x18\x02 \x03(\x0b\x32\x16.halogen.v1.LiveTicket\x12\x33\n\x0bgenerations\x18\x03 \x03(\x0b\x32\x1e.halogen.v1.ResidentGeneration\x12\x1f\n\x17max_concurrent_requests\x18\x04 \x01(\r\"\x9e\x01\n\x0eOccupancyDelta\x12\'\n\x07tickets\x18\x01 \x03(\x0b\x32\x16.halogen.v1.LiveTicket\x12\x19\n\x11\x63losed_ticket_ids\x18\x02 \x03(\t\x12\x33\n\x0bgenerations\x18\x03 \x03(\x0b\x32\x1e.halogen.v1.ResidentGeneration\x12\x13\n\x0b\x61rena_bytes\x18\x04 \x01(\x04\x32\xc5\x01\n\rEngineService\x12Y\n\x0eGenerateTokens\x12!.halogen.v1.GenerateTokensRequest\x1a\".halogen.v1.GenerateTokensResponse0\x01\x12Y\n\x0eWatchOccupancy\x12!.halogen.v1.WatchOccupancyRequest\x1a\".halogen.v1.WatchOccupancyResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,19 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATETOKENSREQUEST']._serialized_start=64
   _globals['_GENERATETOKENSREQUEST']._serialized_end=251
   _globals['_GENERATETOKENSRESPONSE']._serialized_start=254
-  _globals['_GENERATETOKENSRESPONSE']._serialized_end=448
-  _globals['_WATCHOCCUPANCYREQUEST']._serialized_start=450
-  _globals['_WATCHOCCUPANCYREQUEST']._serialized_end=473
-  _globals['_WATCHOCCUPANCYRESPONSE']._serialized_start=476
-  _globals['_WATCHOCCUPANCYRESPONSE']._serialized_end=633
-  _globals['_LIVETICKET']._serialized_start=635
-  _globals['_LIVETICKET']._serialized_end=738
-  _globals['_RESIDENTGENERATION']._serialized_start=741
-  _globals['_RESIDENTGENERATION']._serialized_end=897
-  _globals['_OCCUPANCYSNAPSHOT']._serialized_start=900
-  _globals['_OCCUPANCYSNAPSHOT']._serialized_end=1034
-  _globals['_OCCUPANCYDELTA']._serialized_start=1037
-  _globals['_OCCUPANCYDELTA']._serialized_end=1195
-  _globals['_ENGINESERVICE']._serialized_start=1198
-  _globals['_ENGINESERVICE']._serialized_end=1395
+  _globals['_GENERATETOKENSRESPONSE']._serialized_end=466
+  _globals['_WATCHOCCUPANCYREQUEST']._serialized_start=468
+  _globals['_WATCHOCCUPANCYREQUEST']._serialized_end=491
+  _globals['_WATCHOCCUPANCYRESPONSE']._serialized_start=494
+  _globals['_WATCHOCCUPANCYRESPONSE']._serialized_end=651
+  _globals['_LIVETICKET']._serialized_start=653
+  _globals['_LIVETICKET']._serialized_end=756
+  _globals['_RESIDENTGENERATION']._serialized_start=759
+  _globals['_RESIDENTGENERATION']._serialized_end=947
+  _globals['_OCCUPANCYSNAPSHOT']._serialized_start=950
+  _globals['_OCCUPANCYSNAPSHOT']._serialized_end=1117
+  _globals['_OCCUPANCYDELTA']._serialized_start=1120
+  _globals['_OCCUPANCYDELTA']._serialized_end=1278
+  _globals['_ENGINESERVICE']._serialized_start=1281
+  _globals['_ENGINESERVICE']._serialized_end=1478
 # @@protoc_insertion_point(module_scope)

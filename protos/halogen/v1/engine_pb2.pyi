@@ -24,20 +24,22 @@ class GenerateTokensRequest(_message.Message):
     def __init__(self, ticket: _Optional[_Union[_types_pb2.Ticket, _Mapping]] = ..., request_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class GenerateTokensResponse(_message.Message):
-    __slots__ = ("token_ids", "engine_id", "artifact_id", "runtime_build", "finish_reason", "usage")
+    __slots__ = ("token_ids", "engine_id", "artifact_id", "runtime_build", "finish_reason", "usage", "logprobs")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_BUILD_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     engine_id: str
     artifact_id: str
     runtime_build: str
     finish_reason: _types_pb2.FinishReason
     usage: _types_pb2.TokenUsage
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., engine_id: _Optional[str] = ..., artifact_id: _Optional[str] = ..., runtime_build: _Optional[str] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_types_pb2.TokenUsage, _Mapping]] = ...) -> None: ...
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., engine_id: _Optional[str] = ..., artifact_id: _Optional[str] = ..., runtime_build: _Optional[str] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_types_pb2.TokenUsage, _Mapping]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class WatchOccupancyRequest(_message.Message):
     __slots__ = ()
@@ -66,28 +68,32 @@ class LiveTicket(_message.Message):
     def __init__(self, ticket_id: _Optional[str] = ..., reserved_bytes: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., prefill_started: _Optional[bool] = ...) -> None: ...
 
 class ResidentGeneration(_message.Message):
-    __slots__ = ("artifact_id", "state", "block_bytes", "block_tokens", "max_context_tokens")
+    __slots__ = ("artifact_id", "state", "block_bytes", "block_tokens", "max_context_tokens", "expected_answer_tokens")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     state: _types_pb2.GenerationState
     block_bytes: int
     block_tokens: int
     max_context_tokens: int
-    def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., block_bytes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., max_context_tokens: _Optional[int] = ...) -> None: ...
+    expected_answer_tokens: int
+    def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., block_bytes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., max_context_tokens: _Optional[int] = ..., expected_answer_tokens: _Optional[int] = ...) -> None: ...
 
 class OccupancySnapshot(_message.Message):
-    __slots__ = ("arena_bytes", "tickets", "generations")
+    __slots__ = ("arena_bytes", "tickets", "generations", "max_concurrent_requests")
     ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
     TICKETS_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONCURRENT_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     arena_bytes: int
     tickets: _containers.RepeatedCompositeFieldContainer[LiveTicket]
     generations: _containers.RepeatedCompositeFieldContainer[ResidentGeneration]
-    def __init__(self, arena_bytes: _Optional[int] = ..., tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ...) -> None: ...
+    max_concurrent_requests: int
+    def __init__(self, arena_bytes: _Optional[int] = ..., tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ..., max_concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class OccupancyDelta(_message.Message):
     __slots__ = ("tickets", "closed_ticket_ids", "generations", "arena_bytes")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from halogen.v1 import types_pb2 as halogen_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahalogen/v1/inference.proto\x12\nhalogen.v1\x1a\x16halogen/v1/types.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xd9\x01\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x03 \x01(\t\x12\x0e\n\x04text\x18\x04 \x01(\tH\x00\x12)\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x14.halogen.v1.TokenIdsH\x00\x12,\n\x08sampling\x18\x06 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"\xf6\x01\n\x0f\x43ompletionChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12*\n\nprovenance\x18\x04 \x01(\x0b\x32\x16.halogen.v1.Provenance\x12/\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x18.halogen.v1.FinishReason\x12\x19\n\x0cmatched_stop\x18\x06 \x01(\tH\x00\x88\x01\x01\x12%\n\x05usage\x18\x07 \x01(\x0b\x32\x16.halogen.v1.TokenUsageB\x0f\n\r_matched_stop\">\n\x10GenerateResponse\x12*\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x1b.halogen.v1.CompletionChunk\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xbb\x01\n\x0b\x43hatRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x03 \x01(\t\x12)\n\x08messages\x18\x04 \x03(\x0b\x32\x17.halogen.v1.ChatMessage\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x12\n\ncache_salt\x18\x07 \x01(\t\":\n\x0c\x43hatResponse\x12*\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x1b.halogen.v1.CompletionChunk\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\rAbortResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\"\x13\n\x11ListModelsRequest\"o\n\x0bServedModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x1a\n\x12max_context_tokens\x18\x05 \x01(\r\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.halogen.v1.ServedModel2\xa3\x02\n\x10InferenceService\x12G\n\x08Generate\x12\x1b.halogen.v1.GenerateRequest\x1a\x1c.halogen.v1.GenerateResponse0\x01\x12;\n\x04\x43hat\x12\x17.halogen.v1.ChatRequest\x1a\x18.halogen.v1.ChatResponse0\x01\x12<\n\x05\x41\x62ort\x12\x18.halogen.v1.AbortRequest\x1a\x19.halogen.v1.AbortResponse\x12K\n\nListModels\x12\x1d.halogen.v1.ListModelsRequest\x1a\x1e.halogen.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahalogen/v1/inference.proto\x12\nhalogen.v1\x1a\x16halogen/v1/types.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xd9\x01\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x03 \x01(\t\x12\x0e\n\x04text\x18\x04 \x01(\tH\x00\x12)\n\ttoken_ids\x18\x05 \x01(\x0b\x32\x14.halogen.v1.TokenIdsH\x00\x12,\n\x08sampling\x18\x06 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"\x88\x02\n\x0f\x43ompletionChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12*\n\nprovenance\x18\x04 \x01(\x0b\x32\x16.halogen.v1.Provenance\x12/\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x18.halogen.v1.FinishReason\x12\x19\n\x0cmatched_stop\x18\x06 \x01(\tH\x00\x88\x01\x01\x12%\n\x05usage\x18\x07 \x01(\x0b\x32\x16.halogen.v1.TokenUsage\x12\x10\n\x08logprobs\x18\x08 \x03(\x02\x42\x0f\n\r_matched_stop\">\n\x10GenerateResponse\x12*\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x1b.halogen.v1.CompletionChunk\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xbb\x01\n\x0b\x43hatRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x03 \x01(\t\x12)\n\x08messages\x18\x04 \x03(\x0b\x32\x17.halogen.v1.ChatMessage\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x12\n\ncache_salt\x18\x07 \x01(\t\":\n\x0c\x43hatResponse\x12*\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x1b.halogen.v1.CompletionChunk\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\rAbortResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\"\x13\n\x11ListModelsRequest\"o\n\x0bServedModel\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x1a\n\x12max_context_tokens\x18\x05 \x01(\r\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.halogen.v1.ServedModel2\xa3\x02\n\x10InferenceService\x12G\n\x08Generate\x12\x1b.halogen.v1.GenerateRequest\x1a\x1c.halogen.v1.GenerateResponse0\x01\x12;\n\x04\x43hat\x12\x17.halogen.v1.ChatRequest\x1a\x18.halogen.v1.ChatResponse0\x01\x12<\n\x05\x41\x62ort\x12\x18.halogen.v1.AbortRequest\x1a\x19.halogen.v1.AbortResponse\x12K\n\nListModels\x12\x1d.halogen.v1.ListModelsRequest\x1a\x1e.halogen.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,25 +37,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATEREQUEST']._serialized_start=92
   _globals['_GENERATEREQUEST']._serialized_end=309
   _globals['_COMPLETIONCHUNK']._serialized_start=312
-  _globals['_COMPLETIONCHUNK']._serialized_end=558
-  _globals['_GENERATERESPONSE']._serialized_start=560
-  _globals['_GENERATERESPONSE']._serialized_end=622
-  _globals['_CHATMESSAGE']._serialized_start=624
-  _globals['_CHATMESSAGE']._serialized_end=668
-  _globals['_CHATREQUEST']._serialized_start=671
-  _globals['_CHATREQUEST']._serialized_end=858
-  _globals['_CHATRESPONSE']._serialized_start=860
-  _globals['_CHATRESPONSE']._serialized_end=918
-  _globals['_ABORTREQUEST']._serialized_start=920
-  _globals['_ABORTREQUEST']._serialized_end=954
-  _globals['_ABORTRESPONSE']._serialized_start=956
-  _globals['_ABORTRESPONSE']._serialized_end=986
-  _globals['_LISTMODELSREQUEST']._serialized_start=988
-  _globals['_LISTMODELSREQUEST']._serialized_end=1007
-  _globals['_SERVEDMODEL']._serialized_start=1009
-  _globals['_SERVEDMODEL']._serialized_end=1120
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1122
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1183
-  _globals['_INFERENCESERVICE']._serialized_start=1186
-  _globals['_INFERENCESERVICE']._serialized_end=1477
+  _globals['_COMPLETIONCHUNK']._serialized_end=576
+  _globals['_GENERATERESPONSE']._serialized_start=578
+  _globals['_GENERATERESPONSE']._serialized_end=640
+  _globals['_CHATMESSAGE']._serialized_start=642
+  _globals['_CHATMESSAGE']._serialized_end=686
+  _globals['_CHATREQUEST']._serialized_start=689
+  _globals['_CHATREQUEST']._serialized_end=876
+  _globals['_CHATRESPONSE']._serialized_start=878
+  _globals['_CHATRESPONSE']._serialized_end=936
+  _globals['_ABORTREQUEST']._serialized_start=938
+  _globals['_ABORTREQUEST']._serialized_end=972
+  _globals['_ABORTRESPONSE']._serialized_start=974
+  _globals['_ABORTRESPONSE']._serialized_end=1004
+  _globals['_LISTMODELSREQUEST']._serialized_start=1006
+  _globals['_LISTMODELSREQUEST']._serialized_end=1025
+  _globals['_SERVEDMODEL']._serialized_start=1027
+  _globals['_SERVEDMODEL']._serialized_end=1138
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1140
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1201
+  _globals['_INFERENCESERVICE']._serialized_start=1204
+  _globals['_INFERENCESERVICE']._serialized_end=1495
 # @@protoc_insertion_point(module_scope)

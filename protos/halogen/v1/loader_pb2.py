@@ -24,33 +24,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17halogen/v1/loader.proto\x12\nhalogen.v1\"p\n\x16PrepareArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12,\n\x04rank\x18\x02 \x01(\x0b\x32\x1e.halogen.v1.TensorParallelRank\x12\x13\n\x0bverify_only\x18\x03 \x01(\x08\"G\n\x12TensorParallelRank\x12\x0c\n\x04size\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\r\x12\x14\n\x0cindices_here\x18\x03 \x03(\r\"\x85\x01\n\x17PrepareArtifactResponse\x12/\n\x08progress\x18\x01 \x01(\x0b\x32\x1b.halogen.v1.PrepareProgressH\x00\x12\x30\n\x08prepared\x18\x02 \x01(\x0b\x32\x1c.halogen.v1.PreparedArtifactH\x00\x42\x07\n\x05\x65vent\":\n\x0fPrepareProgress\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"P\n\x10PreparedArtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\'\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x18.halogen.v1.PreparedFile\"\x8e\x01\n\x0cPreparedFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bmapped_path\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x10\n\x08identity\x18\x04 \x01(\t\x12\r\n\x05place\x18\x05 \x01(\t\x12\x12\n\nhuge_pages\x18\x06 \x01(\x08\x12\x12\n\nlazy_bytes\x18\x07 \x01(\x04\"4\n\x0fReadFileRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"*\n\x18\x43onvertCheckpointRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"Y\n\x19\x43onvertCheckpointResponse\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t2\x9a\x02\n\rLoaderService\x12\\\n\x0fPrepareArtifact\x12\".halogen.v1.PrepareArtifactRequest\x1a#.halogen.v1.PrepareArtifactResponse0\x01\x12G\n\x08ReadFile\x12\x1b.halogen.v1.ReadFileRequest\x1a\x1c.halogen.v1.ReadFileResponse0\x01\x12\x62\n\x11\x43onvertCheckpoint\x12$.halogen.v1.ConvertCheckpointRequest\x1a%.halogen.v1.ConvertCheckpointResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17halogen/v1/loader.proto\x12\nhalogen.v1\"\x9a\x01\n\x16PrepareArtifactRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12,\n\x04rank\x18\x02 \x01(\x0b\x32\x1e.halogen.v1.TensorParallelRank\x12\x13\n\x0bverify_only\x18\x03 \x01(\x08\x12(\n\x06layout\x18\x04 \x01(\x0b\x32\x18.halogen.v1.WeightLayout\"(\n\x0cWeightLayout\x12\x0b\n\x03\x61\x62i\x18\x01 \x01(\t\x12\x0b\n\x03isa\x18\x02 \x01(\t\"G\n\x12TensorParallelRank\x12\x0c\n\x04size\x18\x01 \x01(\r\x12\r\n\x05index\x18\x02 \x01(\r\x12\x14\n\x0cindices_here\x18\x03 \x03(\r\"\x85\x01\n\x17PrepareArtifactResponse\x12/\n\x08progress\x18\x01 \x01(\x0b\x32\x1b.halogen.v1.PrepareProgressH\x00\x12\x30\n\x08prepared\x18\x02 \x01(\x0b\x32\x1c.halogen.v1.PreparedArtifactH\x00\x42\x07\n\x05\x65vent\":\n\x0fPrepareProgress\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"P\n\x10PreparedArtifact\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\'\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x18.halogen.v1.PreparedFile\"\xb8\x01\n\x0cPreparedFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bmapped_path\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x10\n\x08identity\x18\x04 \x01(\t\x12\r\n\x05place\x18\x05 \x01(\t\x12\x12\n\nhuge_pages\x18\x06 \x01(\x08\x12\x12\n\nlazy_bytes\x18\x07 \x01(\x04\x12(\n\x06layout\x18\x08 \x01(\x0b\x32\x18.halogen.v1.WeightLayout\"4\n\x0fReadFileRequest\x12\x13\n\x0b\x61rtifact_id\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\" \n\x10ReadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"*\n\x18\x43onvertCheckpointRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\"Y\n\x19\x43onvertCheckpointResponse\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t2\x9a\x02\n\rLoaderService\x12\\\n\x0fPrepareArtifact\x12\".halogen.v1.PrepareArtifactRequest\x1a#.halogen.v1.PrepareArtifactResponse0\x01\x12G\n\x08ReadFile\x12\x1b.halogen.v1.ReadFileRequest\x1a\x1c.halogen.v1.ReadFileResponse0\x01\x12\x62\n\x11\x43onvertCheckpoint\x12$.halogen.v1.ConvertCheckpointRequest\x1a%.halogen.v1.ConvertCheckpointResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'halogen.v1.loader_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PREPAREARTIFACTREQUEST']._serialized_start=39
-  _globals['_PREPAREARTIFACTREQUEST']._serialized_end=151
-  _globals['_TENSORPARALLELRANK']._serialized_start=153
-  _globals['_TENSORPARALLELRANK']._serialized_end=224
-  _globals['_PREPAREARTIFACTRESPONSE']._serialized_start=227
-  _globals['_PREPAREARTIFACTRESPONSE']._serialized_end=360
-  _globals['_PREPAREPROGRESS']._serialized_start=362
-  _globals['_PREPAREPROGRESS']._serialized_end=420
-  _globals['_PREPAREDARTIFACT']._serialized_start=422
-  _globals['_PREPAREDARTIFACT']._serialized_end=502
-  _globals['_PREPAREDFILE']._serialized_start=505
-  _globals['_PREPAREDFILE']._serialized_end=647
-  _globals['_READFILEREQUEST']._serialized_start=649
-  _globals['_READFILEREQUEST']._serialized_end=701
-  _globals['_READFILERESPONSE']._serialized_start=703
-  _globals['_READFILERESPONSE']._serialized_end=735
-  _globals['_CONVERTCHECKPOINTREQUEST']._serialized_start=737
-  _globals['_CONVERTCHECKPOINTREQUEST']._serialized_end=779
-  _globals['_CONVERTCHECKPOINTRESPONSE']._serialized_start=781
-  _globals['_CONVERTCHECKPOINTRESPONSE']._serialized_end=870
-  _globals['_LOADERSERVICE']._serialized_start=873
-  _globals['_LOADERSERVICE']._serialized_end=1155
+  _globals['_PREPAREARTIFACTREQUEST']._serialized_start=40
+  _globals['_PREPAREARTIFACTREQUEST']._serialized_end=194
+  _globals['_WEIGHTLAYOUT']._serialized_start=196
+  _globals['_WEIGHTLAYOUT']._serialized_end=236
+  _globals['_TENSORPARALLELRANK']._serialized_start=238
+  _globals['_TENSORPARALLELRANK']._serialized_end=309
+  _globals['_PREPAREARTIFACTRESPONSE']._serialized_start=312
+  _globals['_PREPAREARTIFACTRESPONSE']._serialized_end=445
+  _globals['_PREPAREPROGRESS']._serialized_start=447
+  _globals['_PREPAREPROGRESS']._serialized_end=505
+  _globals['_PREPAREDARTIFACT']._serialized_start=507
+  _globals['_PREPAREDARTIFACT']._serialized_end=587
+  _globals['_PREPAREDFILE']._serialized_start=590
+  _globals['_PREPAREDFILE']._serialized_end=774
+  _globals['_READFILEREQUEST']._serialized_start=776
+  _globals['_READFILEREQUEST']._serialized_end=828
+  _globals['_READFILERESPONSE']._serialized_start=830
+  _globals['_READFILERESPONSE']._serialized_end=862
+  _globals['_CONVERTCHECKPOINTREQUEST']._serialized_start=864
+  _globals['_CONVERTCHECKPOINTREQUEST']._serialized_end=906
+  _globals['_CONVERTCHECKPOINTRESPONSE']._serialized_start=908
+  _globals['_CONVERTCHECKPOINTRESPONSE']._serialized_end=997
+  _globals['_LOADERSERVICE']._serialized_start=1000
+  _globals['_LOADERSERVICE']._serialized_end=1282
 # @@protoc_insertion_point(module_scope)

@@ -7,14 +7,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PrepareArtifactRequest(_message.Message):
-    __slots__ = ("artifact_id", "rank", "verify_only")
+    __slots__ = ("artifact_id", "rank", "verify_only", "layout")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     VERIFY_ONLY_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     rank: TensorParallelRank
     verify_only: bool
-    def __init__(self, artifact_id: _Optional[str] = ..., rank: _Optional[_Union[TensorParallelRank, _Mapping]] = ..., verify_only: _Optional[bool] = ...) -> None: ...
+    layout: WeightLayout
+    def __init__(self, artifact_id: _Optional[str] = ..., rank: _Optional[_Union[TensorParallelRank, _Mapping]] = ..., verify_only: _Optional[bool] = ..., layout: _Optional[_Union[WeightLayout, _Mapping]] = ...) -> None: ...
+
+class WeightLayout(_message.Message):
+    __slots__ = ("abi", "isa")
+    ABI_FIELD_NUMBER: _ClassVar[int]
+    ISA_FIELD_NUMBER: _ClassVar[int]
+    abi: str
+    isa: str
+    def __init__(self, abi: _Optional[str] = ..., isa: _Optional[str] = ...) -> None: ...
 
 class TensorParallelRank(_message.Message):
     __slots__ = ("size", "index", "indices_here")
@@ -51,7 +61,7 @@ class PreparedArtifact(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., files: _Optional[_Iterable[_Union[PreparedFile, _Mapping]]] = ...) -> None: ...
 
 class PreparedFile(_message.Message):
-    __slots__ = ("path", "mapped_path", "size_bytes", "identity", "place", "huge_pages", "lazy_bytes")
+    __slots__ = ("path", "mapped_path", "size_bytes", "identity", "place", "huge_pages", "lazy_bytes", "layout")
     PATH_FIELD_NUMBER: _ClassVar[int]
     MAPPED_PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +69,7 @@ class PreparedFile(_message.Message):
     PLACE_FIELD_NUMBER: _ClassVar[int]
     HUGE_PAGES_FIELD_NUMBER: _ClassVar[int]
     LAZY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     path: str
     mapped_path: str
     size_bytes: int
@@ -66,7 +77,8 @@ class PreparedFile(_message.Message):
     place: str
     huge_pages: bool
     lazy_bytes: int
-    def __init__(self, path: _Optional[str] = ..., mapped_path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., identity: _Optional[str] = ..., place: _Optional[str] = ..., huge_pages: _Optional[bool] = ..., lazy_bytes: _Optional[int] = ...) -> None: ...
+    layout: WeightLayout
+    def __init__(self, path: _Optional[str] = ..., mapped_path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., identity: _Optional[str] = ..., place: _Optional[str] = ..., huge_pages: _Optional[bool] = ..., lazy_bytes: _Optional[int] = ..., layout: _Optional[_Union[WeightLayout, _Mapping]] = ...) -> None: ...
 
 class ReadFileRequest(_message.Message):
     __slots__ = ("artifact_id", "path")

@@ -25,25 +25,25 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16halogen/v1/types.proto\x12\nhalogen.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfa\x01\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x17\n\nignore_eos\x18\x07 \x01(\x08H\x05\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_ignore_eos\"U\n\nTokenUsage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xb0\x01\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x1a\n\x12\x65ngine_instance_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x16\n\x0ereserved_bytes\x18\x04 \x01(\x04\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03mac\x18\x07 \x01(\x0c\"\xaa\x01\n\nProvenance\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x11\n\tengine_id\x18\x05 \x01(\t\x12\x15\n\rruntime_build\x18\x06 \x01(\t\x12,\n\x08sampling\x18\x07 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams*z\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\x03*\xce\x01\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSTAGE_FETCH\x10\x01\x12\x10\n\x0cSTAGE_DIGEST\x10\x02\x12\x0f\n\x0bSTAGE_GRAPH\x10\x03\x12\x0f\n\x0bSTAGE_GUARD\x10\x04\x12\x14\n\x10STAGE_ALLOCATION\x10\x05\x12\x11\n\rSTAGE_WARM_UP\x10\x06\x12\x0e\n\nSTAGE_SWAP\x10\x07\x12\x10\n\x0cSTAGE_COMMIT\x10\x08\x12\x0e\n\nSTAGE_PUSH\x10\t\x12\x0e\n\nSTAGE_TEXT\x10\n*\xc9\x02\n\x0fGenerationState\x12 \n\x1cGENERATION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19GENERATION_STATE_FETCHING\x10\x01\x12\x1c\n\x18GENERATION_STATE_WARMING\x10\x02\x12\x1b\n\x17GENERATION_STATE_ACTIVE\x10\x03\x12\x1d\n\x19GENERATION_STATE_DRAINING\x10\x04\x12\x1c\n\x18GENERATION_STATE_RETIRED\x10\x05\x12\x1b\n\x17GENERATION_STATE_FAILED\x10\x06\x12\x1e\n\x1aGENERATION_STATE_VERIFYING\x10\x07\x12\x1f\n\x1bGENERATION_STATE_ALLOCATING\x10\x08\x12\x1f\n\x1bGENERATION_STATE_SUPERSEDED\x10\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16halogen/v1/types.proto\x12\nhalogen.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x02\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x17\n\nignore_eos\x18\x07 \x01(\x08H\x05\x88\x01\x01\x12\x15\n\x08logprobs\x18\x08 \x01(\x08H\x06\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_ignore_eosB\x0b\n\t_logprobs\"U\n\nTokenUsage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xb0\x01\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x1a\n\x12\x65ngine_instance_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x16\n\x0ereserved_bytes\x18\x04 \x01(\x04\x12\x0c\n\x04term\x18\x05 \x01(\x04\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03mac\x18\x07 \x01(\x0c\"\xaa\x01\n\nProvenance\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x02 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x03 \x01(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x11\n\tengine_id\x18\x05 \x01(\t\x12\x15\n\rruntime_build\x18\x06 \x01(\t\x12,\n\x08sampling\x18\x07 \x01(\x0b\x32\x1a.halogen.v1.SamplingParams*z\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\x03*\xce\x01\n\x05Stage\x12\x15\n\x11STAGE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSTAGE_FETCH\x10\x01\x12\x10\n\x0cSTAGE_DIGEST\x10\x02\x12\x0f\n\x0bSTAGE_GRAPH\x10\x03\x12\x0f\n\x0bSTAGE_GUARD\x10\x04\x12\x14\n\x10STAGE_ALLOCATION\x10\x05\x12\x11\n\rSTAGE_WARM_UP\x10\x06\x12\x0e\n\nSTAGE_SWAP\x10\x07\x12\x10\n\x0cSTAGE_COMMIT\x10\x08\x12\x0e\n\nSTAGE_PUSH\x10\t\x12\x0e\n\nSTAGE_TEXT\x10\n*\xc9\x02\n\x0fGenerationState\x12 \n\x1cGENERATION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19GENERATION_STATE_FETCHING\x10\x01\x12\x1c\n\x18GENERATION_STATE_WARMING\x10\x02\x12\x1b\n\x17GENERATION_STATE_ACTIVE\x10\x03\x12\x1d\n\x19GENERATION_STATE_DRAINING\x10\x04\x12\x1c\n\x18GENERATION_STATE_RETIRED\x10\x05\x12\x1b\n\x17GENERATION_STATE_FAILED\x10\x06\x12\x1e\n\x1aGENERATION_STATE_VERIFYING\x10\x07\x12\x1f\n\x1bGENERATION_STATE_ALLOCATING\x10\x08\x12\x1f\n\x1bGENERATION_STATE_SUPERSEDED\x10\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'halogen.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=763
-  _globals['_FINISHREASON']._serialized_end=885
-  _globals['_STAGE']._serialized_start=888
-  _globals['_STAGE']._serialized_end=1094
-  _globals['_GENERATIONSTATE']._serialized_start=1097
-  _globals['_GENERATIONSTATE']._serialized_end=1426
+  _globals['_FINISHREASON']._serialized_start=799
+  _globals['_FINISHREASON']._serialized_end=921
+  _globals['_STAGE']._serialized_start=924
+  _globals['_STAGE']._serialized_end=1130
+  _globals['_GENERATIONSTATE']._serialized_start=1133
+  _globals['_GENERATIONSTATE']._serialized_end=1462
   _globals['_SAMPLINGPARAMS']._serialized_start=72
-  _globals['_SAMPLINGPARAMS']._serialized_end=322
-  _globals['_TOKENUSAGE']._serialized_start=324
-  _globals['_TOKENUSAGE']._serialized_end=409
-  _globals['_TICKET']._serialized_start=412
-  _globals['_TICKET']._serialized_end=588
-  _globals['_PROVENANCE']._serialized_start=591
-  _globals['_PROVENANCE']._serialized_end=761
+  _globals['_SAMPLINGPARAMS']._serialized_end=358
+  _globals['_TOKENUSAGE']._serialized_start=360
+  _globals['_TOKENUSAGE']._serialized_end=445
+  _globals['_TICKET']._serialized_start=448
+  _globals['_TICKET']._serialized_end=624
+  _globals['_PROVENANCE']._serialized_start=627
+  _globals['_PROVENANCE']._serialized_end=797
 # @@protoc_insertion_point(module_scope)

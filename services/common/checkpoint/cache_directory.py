@@ -5,7 +5,8 @@
     artifacts/ID/     an artifact: links, under their names, to files below; the time of its manifest.json is that of its
                       last use, and a shared lock on it says that it is in use
     files/SHA256      a finished file: all of it was verified; it goes with the last artifact that links it
-    files/.SHA256.partial, files/.SHA256.turn    one on its way, and whose turn it is to bring it
+    files/.NAME.partial, files/.NAME.turn    one on its way, and whose turn it is to bring or make it
+    derived/ID.LAYOUT    the artifact's weights in a kernel's layout; it goes with the artifact or before
     pins/ID           this artifact is not to be evicted
     lock              held by whoever changes what is there, for a moment
 
@@ -24,7 +25,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from services.common.checkpoint.artifact_store import StoredArtifact, read_manifest
-from services.common.checkpoint.cache_entry import CacheEntry
+from services.common.checkpoint.cache_entry import CacheEntry, EntryKind
+from services.common.checkpoint.derived_files import DerivedFiles, HeldDerived
 from services.common.checkpoint.durable import sync
 from services.common.checkpoint.held_artifact import HeldArtifact
 from services.common.checkpoint.manifest import MANIFEST_NAME, Manifest, ManifestFile
@@ -44,6 +46,7 @@ class CacheDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._artifacts, self._files, self._pins = root / "artifacts", root / "files", root / "pins"
+        self._derived = DerivedFiles(root / "derived")
 
     @classmethod
     def of(cls, cache_dir: Path) -> Self:
@@ -53,7 +56,8 @@ class CacheDirectory:
             OSError: It cannot be made or written.
         """
         directory = cls(cache_dir / NAME)
-        for folder in (directory._artifacts, directory._files, directory._pins):
+        folders = directory._artifacts, directory._files, directory._pins, directory._derived.folder
+        for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
         with directory._locked():
             return directory
@@ -67,11 +71,12 @@ class CacheDirectory:
     @property
     def used_bytes(self) -> int:
         """The length of all files, finished or not."""
-        return sum(_size_bytes(path) for path in self._files.iterdir())
+        folders = self._files, self._derived.folder
+        return sum(_size_bytes(path) for folder in folders for path in folder.iterdir())
 
-    def turn_path(self, file: ManifestFile) -> Path:
-        """The pipe whose holder brings that file."""
-        return self._files / f".{file.sha256}.turn"
+    def turn_path(self, name: str) -> Path:
+        """The pipe whose holder brings the file of that digest, or makes the derived one of that name."""
+        return self._files / f".{name}.turn"
 
     @property
     def turn_paths(self) -> tuple[Path, ...]:
@@ -124,15 +129,24 @@ class CacheDirectory:
             OSError: The disk is full all the same.
         """
         with self._locked():
-            partial = PartialFile.open(self._partial_path(file.sha256), file.size_bytes)
-            try:
-                for entry in choose(self._entries(), partial.needed_bytes):
-                    self._remove(entry)
-                partial.allocate()
-            except BaseException:
-                partial.close()
-                raise
-            return partial
+            return self._reserve(PartialFile.open(self._partial_path(file.sha256), file.size_bytes), choose)
+
+    def reserve_derived(self, name: str, size_bytes: int, choose: Choose) -> PartialFile:
+        """The same for a derived file, of which nothing is kept: it is all zeros. Needs the name's turn."""
+        with self._locked():
+            path = self._partial_path(name)
+            path.unlink(missing_ok=True)
+            return self._reserve(PartialFile.open(path, size_bytes), choose)
+
+    def _reserve(self, partial: PartialFile, choose: Choose) -> PartialFile:
+        try:
+            for entry in choose(self._entries(), partial.needed_bytes):
+                self._remove(entry)
+            partial.allocate()
+        except BaseException:
+            partial.close()
+            raise
+        return partial
 
     def trim(self, choose: Choose) -> None:
         """Removes what `choose` says has to go for no bytes more."""
@@ -148,6 +162,26 @@ class CacheDirectory:
             self._link(stored, file)
             sync(self._files)
             sync(stored.directory)
+
+    def publish_derived(self, partial: PartialFile, name: str) -> None:
+        """Gives a derived file its name, after all of it is on the disk."""
+        partial.finish()
+        with self._locked():
+            partial.path.rename(self._derived.folder / name)
+            sync(self._derived.folder)
+
+    def hold_derived(self, name: str) -> HeldDerived | None:
+        """The derived file of that name, held from eviction until it is released, if it is here."""
+        with self._locked():
+            return self._derived.hold(name)
+
+    def has_derived(self, name: str) -> bool:
+        return (self._derived.folder / name).exists()
+
+    def forget_derived(self, name: str) -> None:
+        """Removes one that turned out wrong; no error if there is none."""
+        with self._locked():
+            self._derived.remove(name)
 
     def forget(self, file: ManifestFile) -> bool:
         """Removes a file that turned out wrong, from every artifact; tells whether it was here."""
@@ -182,6 +216,8 @@ class CacheDirectory:
     def sweep(self, partials_before_s: float) -> tuple[str, ...]:
         """Removes what the dead left: files that no artifact links, and unheld partial ones of before that time.
 
+        With what nobody can go on: derived files that were not finished, of whatever time.
+
         Args:
             partials_before_s: Unix seconds.
 
@@ -191,9 +227,8 @@ class CacheDirectory:
         with self._locked():
             for left in self.root.glob(".*.manifest"):
                 left.unlink()
-            stale = [
-                each for each in self._partials() if not each.is_held and each.used_at_s < partials_before_s
-            ]
+            unheld = [each for each in self._partials() if not each.is_held]
+            stale = [each for each in unheld if each.used_at_s < partials_before_s or _is_derived(each.name)]
             for entry in stale:
                 self._remove(entry)
             return (*(entry.name for entry in stale), *self._remove_unlinked())
@@ -220,7 +255,7 @@ class CacheDirectory:
             for path in self._artifacts.iterdir()
             if ARTIFACT_ID_PATTERN.fullmatch(path.name) and (path / MANIFEST_NAME).is_file()
         ]
-        return (*artifacts, *self._partials())
+        return (*artifacts, *self._derived.entries(artifacts, pins), *self._partials())
 
     def _partials(self) -> tuple[CacheEntry, ...]:
         found: list[CacheEntry] = []
@@ -233,11 +268,15 @@ class CacheDirectory:
         return self._files / f".{name}{_PARTIAL}"
 
     def _remove(self, entry: CacheEntry) -> None:
-        if entry.is_artifact:
-            self._remove_artifact(ArtifactId(entry.name))
-            self._remove_unlinked()
-        else:
-            self._partial_path(entry.name).unlink(missing_ok=True)
+        match entry.kind:
+            case EntryKind.ARTIFACT:
+                self._derived.remove_of(entry.name)
+                self._remove_artifact(ArtifactId(entry.name))
+                self._remove_unlinked()
+            case EntryKind.DERIVED:
+                self._derived.remove(entry.name)
+            case EntryKind.PARTIAL:
+                self._partial_path(entry.name).unlink(missing_ok=True)
 
     def _remove_artifact(self, artifact_id: ArtifactId) -> None:
         """The manifest goes first: what is left without one is nobody's."""
@@ -255,6 +294,11 @@ class CacheDirectory:
         for path in alone:
             path.unlink()
         return tuple(path.name for path in alone)
+
+
+def _is_derived(name: str) -> bool:
+    """Whether it is no digest."""
+    return "." in name
 
 
 def _size_bytes(path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +12,19 @@ from services.common.checkpoint.manifest import MANIFEST_NAME
 from services.common.file_lock import is_held
 
 
+class EntryKind(enum.IntEnum):
+    """What an entry is; of two used at the same time the lower goes first."""
+
+    DERIVED = 1  # weights in a kernel's layout: made anew in seconds
+    PARTIAL = 2  # a file on its way of which nobody may be bringing the rest
+    ARTIFACT = 3
+
+
 class CacheEntry(NamedTuple):
-    """An artifact, or a file on its way of which nobody may be bringing the rest.
+    """Something that is evicted as a whole.
 
     Attributes:
-        name: The artifact's id, or the file's digest.
+        name: The artifact's id, with its layout where it is derived; or the digest of a file on its way.
         used_at_s: Of the last use, in Unix seconds.
         sizes: Bytes by inode: artifacts may have files in common.
         is_held: Somebody is using it now.
@@ -24,9 +33,13 @@ class CacheEntry(NamedTuple):
     name: str
     used_at_s: float
     sizes: Mapping[int, int]
-    is_artifact: bool = True
+    kind: EntryKind = EntryKind.ARTIFACT
     is_pinned: bool = False
     is_held: bool = False
+
+    @property
+    def is_artifact(self) -> bool:
+        return self.kind is EntryKind.ARTIFACT
 
     @property
     def may_go(self) -> bool:
@@ -56,7 +69,7 @@ class CacheEntry(NamedTuple):
             name=name,
             used_at_s=found.st_mtime,
             sizes={found.st_ino: found.st_size},
-            is_artifact=False,
+            kind=EntryKind.PARTIAL,
             is_held=is_held(path),
         )
 
@@ -79,12 +92,14 @@ def total_bytes(entries: Iterable[CacheEntry]) -> int:
 def plan_eviction(entries: tuple[CacheEntry, ...], excess_bytes: int) -> Eviction:
     """Those used longest ago, as many as it takes to free so many bytes, or all that may go if they are too few.
 
-    A file that an entry which stays has too frees nothing.
+    What was derived of an artifact goes before it. A file that an entry which stays has too frees nothing.
     """
     links = collections.Counter(inode for entry in entries for inode in entry.sizes)
     victims: list[CacheEntry] = []
     freed_bytes = 0
-    for entry in sorted((each for each in entries if each.may_go), key=lambda each: each.used_at_s):
+    for entry in sorted(
+        (each for each in entries if each.may_go), key=lambda each: (each.used_at_s, each.kind)
+    ):
         if freed_bytes >= excess_bytes:
             break
         victims.append(entry)

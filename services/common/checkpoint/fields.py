@@ -33,6 +33,10 @@ class Fields:
         self._left: dict[str, Any] = dict(value)
         self._where = where
 
+    def has(self, name: str) -> bool:
+        """Whether the field is there, and not taken yet."""
+        return name in self._left
+
     def take(self, name: str, kind: type[T]) -> T:
         if name not in self._left:
             raise ValueError(f"{self._where} has no {name}")

@@ -93,6 +93,11 @@ class Built(NamedTuple):
     def root(self) -> str:
         return self.build.root(self.graph)
 
+    @property
+    def layout(self) -> str:
+        """How its weights lie; empty: as they are stored."""
+        return str(self.build.kernels.get("layout", ""))
+
 
 @functools.lru_cache(maxsize=16)
 def topology_digest(architecture: Architecture) -> str:

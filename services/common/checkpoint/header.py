@@ -27,6 +27,7 @@ from typing import Any, Final, NoReturn
 
 from services.common.checkpoint import canonical
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.derivation import Derivation
 from services.common.checkpoint.digest import BLOCK_BYTES, DIGEST_BYTES, Buffer, block_count, sha256_hex
 from services.common.checkpoint.fields import Fields
 from services.common.checkpoint.file_format import MAGIC, WEIGHTS_NAME, FileFormat, recognise
@@ -70,6 +71,7 @@ class Header:
         architecture: The decoder that the tensors make.
         graph: The graph hash as the file's writer computed it.
         storage: How the tensors are meant to be divided.
+        derived: What it was made of; None for an artifact's own file.
     """
 
     layout: Layout
@@ -77,6 +79,7 @@ class Header:
     architecture: Architecture
     graph: GraphHash
     storage: Storage
+    derived: Derivation | None = None
 
     @functools.cached_property
     def tensors(self) -> Mapping[str, TensorEntry]:
@@ -119,6 +122,11 @@ class Header:
             metadata={"file": WEIGHTS_NAME, "region": "data", "block": str(index)},
         )
 
+    @property
+    def model_graph(self) -> GraphHash:
+        """Of the model that it is: its own, or that of the file that it was made of."""
+        return self.derived.graph if self.derived else self.graph
+
     @functools.cached_property
     def identity(self) -> str:
         """Hex sha256 of the header's JSON: two files with one identity hold the same bytes."""
@@ -126,7 +134,11 @@ class Header:
 
     @classmethod
     def lay_out(
-        cls, specs: Iterable[TensorSpec], architecture: Architecture, storage: Storage = UNDIVIDED
+        cls,
+        specs: Iterable[TensorSpec],
+        architecture: Architecture,
+        storage: Storage = UNDIVIDED,
+        derived: Derivation | None = None,
     ) -> Header:
         """The header of a file yet to be written, its digests still zero.
 
@@ -142,7 +154,7 @@ class Header:
         while True:
             layout = plan(specs, data_offset)
             digests = (bytes(DIGEST_BYTES),) * block_count(layout.data_bytes)
-            header = cls(layout, digests, architecture, graph, storage)
+            header = cls(layout, digests, architecture, graph, storage, derived)
             needed = align(PREAMBLE.size + len(header._json()), ALIGNMENT)
             if needed == data_offset:
                 check_table(layout)
@@ -201,12 +213,13 @@ class Header:
         entries = tuple(
             decode_entry(entry, f"tensor {i}") for i, entry in enumerate(fields.take("tensors", list))
         )
+        derived = Derivation.from_fields(fields.take("derived", dict)) if fields.has("derived") else None
         fields.finish()
         layout = Layout(entries, data_offset, data_bytes)
         check_table(layout)
         check_divisible(entries, storage)
         _check_graph(graph, architecture_digest(architecture), tensors_digest(entries, storage))
-        return cls(layout, digests, architecture, graph, storage)
+        return cls(layout, digests, architecture, graph, storage, derived)
 
     def _json(self) -> bytes:
         return canonical.encode(
@@ -219,6 +232,7 @@ class Header:
                 "digests": [digest.hex() for digest in self.digests],
                 "graph": self.graph.to_fields(),
                 "tensors": [encode_entry(entry) for entry in self.layout.entries],
+                **({"derived": self.derived.to_fields()} if self.derived else {}),
             }
         )
 

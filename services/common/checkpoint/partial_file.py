@@ -63,6 +63,11 @@ class PartialFile(NamedTuple):
         os.fchmod(self.descriptor, 0o444)
         os.fsync(self.descriptor)
 
+    def discard(self) -> None:
+        """Leaves nothing of it, unless it has been given another name by now."""
+        self.path.unlink(missing_ok=True)
+        os.close(self.descriptor)
+
     def close(self) -> None:
         """Leaves it, under whatever name it has by now, unless there is nothing in it."""
         if os.fstat(self.descriptor).st_size == 0:

@@ -67,6 +67,8 @@ def check_header(header: Header, manifest: Manifest) -> None:
 def _check_model(header: Header, manifest: Manifest) -> None:
     """What was promised before the download is what has come; raises CorruptData otherwise."""
     requires = manifest.requires
+    if header.derived is not None:
+        raise mismatch(manifest.weights, "header", "was derived from the weights of an artifact, and is none")
     if header.architecture != manifest.architecture:
         raise mismatch(manifest.weights, "header", "is of another architecture than the manifest says")
     if parts := header.graph.differing(requires.graph):

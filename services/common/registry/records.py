@@ -185,7 +185,8 @@ _OVER: Final = frozenset({GenerationState.RETIRED, GenerationState.FAILED, Gener
 class GenerationRecord(Record):
     """What one engine holds, or fails to hold, for one model@cohort.
 
-    failure is there when it is FAILED; error, for people, tells that or what a load waits for.
+    failure is there when it is FAILED; error, for people, tells that or what a load waits for. layout is how its weights
+    lie once they are mapped, empty where as they are stored.
     """
 
     model: ModelName
@@ -195,6 +196,7 @@ class GenerationRecord(Record):
     state: GenerationState
     error: str = ""
     failure: Failure | None = None
+    layout: str = ""
 
 
 class ProgressRecord(Record):
@@ -232,20 +234,25 @@ class ProcessRecord(Record):
 
 
 class OfferRecord(Record):
-    """What an engine offers to artifacts, to be compared with what they require."""
+    """What an engine offers to artifacts, to be compared with what they require.
+
+    layout is how its loader is to lay out weights that can be, as ABI.ISA; empty: as they are stored.
+    """
 
     runtime: str
     device_class: str
     precisions: tuple[str, ...]
     input_schemas: tuple[str, ...]
+    layout: str = ""
 
 
 class EngineRecord(ProcessRecord):
-    """engines/{id}; serves are the models and model@cohort pairs that it is for, all when empty."""
+    """engines/{id}; serves: models and model@cohort pairs that it is for, all when empty; max_model_len: 0 is no bound."""
 
     runtime_build: str
     serves: tuple[str, ...] = ()
     offer: OfferRecord | None = None
+    max_model_len: int = 0
     generations: tuple[GenerationRecord, ...] = ()
     progress: tuple[ProgressRecord, ...] = ()
 
@@ -261,13 +268,15 @@ class EngineRecord(ProcessRecord):
 class LoaderRecord(ProcessRecord):
     """loaders/{id}: where weights last went, and how they were read, both for people.
 
-    fills_memory is whether what it prepares takes memory, and does not stay on a disk.
+    fills_memory is whether what it prepares takes memory, and does not stay on a disk. weights are the names of the files
+    in memory: an artifact's id, and after a dot its rank or layout if it has one; older loaders do not tell.
     """
 
     placement: str = ""
     reading: str = ""
     fills_memory: bool = True
     artifact_ids: tuple[ArtifactId, ...] = ()
+    weights: tuple[str, ...] | None = None
 
 
 class TextFailure(Record):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -30,6 +30,8 @@ class View(Generic[R]):
         prefix: One of `registry.keys`' prefixes.
         record_type: What its values are.
         keeps: Whether what was said stands until something newer is: a key that vanishes keeps its last record.
+        group_of: Tells what a record, under its key, is of: of what is of the same only the record under the last key
+            is kept, and once that vanishes none until the next comes. None keeps all.
         contact: Where it keeps them, told of those that vanish.
 
     Attributes:
@@ -43,12 +45,15 @@ class View(Generic[R]):
         record_type: type[R],
         *,
         keeps: bool = False,
+        group_of: Callable[[str, R], Hashable] | None = None,
         contact: RegistryContact | None = None,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self._record_type = record_type
         self._keeps = keeps
+        self._group_of = group_of
+        self._last: dict[Hashable, str] = {}  # the key that is kept of each group
         self._contact = contact or RegistryContact()
         self._records: dict[str, R] = {}
         self.records: Mapping[str, R] = MappingProxyType(self._records)
@@ -110,6 +115,20 @@ class View(Generic[R]):
     def _decode(self, key: str, value: bytes) -> None:
         self._contact.there(key)
         try:
-            self._records[key] = self._record_type.decode(value)
+            record = self._record_type.decode(value)
         except ValueError as failure:
             log.warning("registry_record_invalid", key=key, error=str(failure))
+        else:
+            if self._is_last(key, record):
+                self._records[key] = record
+
+    def _is_last(self, key: str, record: R) -> bool:
+        """Whether none of its group comes after it; those before it are let go."""
+        if self._group_of is None:
+            return True
+        group = self._group_of(key, record)
+        before = self._last.get(group, key)
+        if before < key:
+            self._records.pop(before, None)
+        self._last[group] = max(before, key)
+        return before <= key

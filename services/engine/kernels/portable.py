@@ -16,6 +16,8 @@ from torch.nn import functional
 
 from services.common.checkpoint.architecture import Architecture
 from services.common.kv import BLOCK_TOKENS
+from services.engine.kernels.portable_cache import CachedLayer, PortableCache
+from services.engine.kv_format import KvFormat
 from services.engine.model.llama import Llama
 from services.engine.model.llama_weights import LlamaWeights
 from services.engine.model.rotary import Rotary
@@ -32,21 +34,28 @@ class PortableKernels:
     """See `Kernels`."""
 
     name = "portable"
+    layout = None
 
-    def decoder(self, architecture: Architecture, weights: LlamaWeights, max_positions: int) -> Llama:
-        return Llama(architecture, weights, PortableOperations(), max_positions)
+    def decoder(
+        self, architecture: Architecture, weights: LlamaWeights, kv: KvFormat, max_positions: int
+    ) -> Llama:
+        return Llama(architecture, weights, kv, PortableOperations(), max_positions)
 
 
 class PortableOperations:
-    """See `Operations`. One block is [layers, key or value, kv_heads, token, head_dim]."""
-
-    def kv_shape(self, layers: int, kv_heads: int, head_dim: int) -> tuple[int, ...]:
-        return (layers, 2, kv_heads, BLOCK_TOKENS, head_dim)
+    """See `Operations`."""
 
     def attention(
-        self, step: Ragged, blocks: torch.Tensor, rotary: Rotary, heads: int, head_dim: int
+        self,
+        step: Ragged,
+        blocks: torch.Tensor,
+        kv: KvFormat,
+        rotary: Rotary,
+        heads: int,
+        *,
+        dtype: torch.dtype,
     ) -> TiledAttention:
-        return TiledAttention(step, blocks, rotary, heads, head_dim)
+        return TiledAttention(step, PortableCache(blocks, kv), rotary, heads, dtype)
 
     def embed(self, table: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         return _pad(functional.embedding(token_ids, table).float())
@@ -82,9 +91,11 @@ class PortableOperations:
 class TiledAttention:
     """Online softmax (Milakov and Gimelshein 2018) over absolute tiles of keys."""
 
-    def __init__(self, step: Ragged, blocks: torch.Tensor, rotary: Rotary, heads: int, head_dim: int) -> None:
-        self._blocks = blocks
-        self._heads, self._kv_heads, self._head_dim = heads, blocks.shape[3], head_dim
+    def __init__(
+        self, step: Ragged, cache: PortableCache, rotary: Rotary, heads: int, dtype: torch.dtype
+    ) -> None:
+        self._cache, self._dtype = cache, dtype
+        self._heads, self._kv_heads, self._head_dim = heads, cache.kv.kv_heads, cache.kv.head_dim
         self._positions = torch.from_numpy(step.positions)
         self._cos = rotary.cos[self._positions][:, None]
         self._sin = rotary.sin[self._positions][:, None]
@@ -95,17 +106,16 @@ class TiledAttention:
         count, size = len(self._positions), self._head_dim
         heads = qkv[:count].view(count, -1, size)
         q, k, v = heads.tensor_split((self._heads, self._heads + self._kv_heads), dim=1)
-        cache = self._blocks[:, layer]
-        cache[self._write_blocks, 0, :, self._write_slots] = self._turn(k).to(cache.dtype)
-        cache[self._write_blocks, 1, :, self._write_slots] = v.to(cache.dtype)
-        mixed = self._attend(cache, self._turn(q).to(cache.dtype).float())
-        return _pad(mixed.reshape(count, -1).to(cache.dtype))
+        cache = self._cache.layer(layer)
+        cache.store(self._write_blocks, self._write_slots, self._turn(k), v)
+        mixed = self._attend(cache, self._turn(q))
+        return _pad(mixed.reshape(count, -1).to(self._dtype))
 
     def _turn(self, x: torch.Tensor) -> torch.Tensor:
         low, high = x.chunk(2, dim=-1)
         return torch.cat((low * self._cos - high * self._sin, high * self._cos + low * self._sin), dim=-1)
 
-    def _attend(self, cache: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    def _attend(self, cache: CachedLayer, q: torch.Tensor) -> torch.Tensor:
         """Attention of q [tokens, heads, head_dim]: the same shape, float32."""
         tiles, kv_heads, size = self._tiles, self._kv_heads, self._head_dim
         group = self._heads // kv_heads
@@ -152,7 +162,7 @@ class _Tiles:
         self.rows_of_tokens = torch.from_numpy(places)
 
 
-def _online_softmax(tiles: _Tiles, cache: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def _online_softmax(tiles: _Tiles, cache: CachedLayer, q: torch.Tensor) -> torch.Tensor:
     """Attention of q [tiles, kv_heads, rows, size], already scaled; rows are queries times heads of a group.
 
     A tile takes part only in the tiles of keys that it can see; what is masked within one adds exact zeros.
@@ -176,15 +186,15 @@ def _online_softmax(tiles: _Tiles, cache: torch.Tensor, q: torch.Tensor) -> torc
     return mixed / mass
 
 
-def _gather(tiles: _Tiles, cache: torch.Tensor, first: int, active: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _gather(tiles: _Tiles, cache: CachedLayer, first: int, active: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values first .. first + 127 of every active tile, each [active, kv_heads, 128, padded size], float32.
 
     What nobody has stored yet may hold anything, so it is set to zero: zero times NaN would be NaN.
     """
     block = first // BLOCK_TOKENS
-    held = cache[tiles.tables[:active, block : block + _TILE_BLOCKS]]  # [active, 8, 2, kv_heads, 16, size]
+    held = cache.gather(tiles.tables[:active, block : block + _TILE_BLOCKS])
     _, _, _, kv_heads, _, size = held.shape
-    flat = held.permute(2, 0, 3, 1, 4, 5).reshape(2, active, kv_heads, _KEYS, size).float()
+    flat = held.permute(2, 0, 3, 1, 4, 5).reshape(2, active, kv_heads, _KEYS, size)
     unset = torch.arange(first, first + _KEYS) > tiles.last[:active, None]
     flat.masked_fill_(unset[None, :, None, :, None], 0)
     padded = _pad_heads(flat)

@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 
 from services.common.checkpoint.architecture import Architecture
+from services.common.checkpoint.kernel_layout import KernelLayout
+from services.engine.kv_format import KvFormat
 from services.engine.model.llama_weights import LlamaWeights
 from services.engine.model.rotary import Rotary
 from services.engine.ragged import Ragged
@@ -39,21 +41,25 @@ class Operations(Protocol):
     read in place. Rows may be more than the step's tokens: what a set pads with, it ignores.
     """
 
-    def kv_shape(self, layers: int, kv_heads: int, head_dim: int) -> tuple[int, ...]:
-        """The shape of one block of keys and values; its layout is the set's own affair."""
-        ...
-
     def attention(
-        self, step: Ragged, blocks: torch.Tensor, rotary: Rotary, heads: int, head_dim: int
+        self,
+        step: Ragged,
+        blocks: torch.Tensor,
+        kv: KvFormat,
+        rotary: Rotary,
+        heads: int,
+        *,
+        dtype: torch.dtype,
     ) -> Attention:
         """Prepares one step.
 
         Args:
             step: What to compute.
-            blocks: [blocks, *kv_shape] in the weights' dtype.
+            blocks: [blocks, kv.block_bytes] of uint8; how they are laid out is the set's own affair.
+            kv: What keys and values are stored in.
             rotary: Angles of at least the step's positions.
             heads: Query heads.
-            head_dim: Elements of a head.
+            dtype: Of the weights.
         """
         ...
 
@@ -88,8 +94,8 @@ class Decoder(Protocol):
     Attributes:
         architecture: The shape and constants that it computes with.
         weights: The tensors that it computes with.
-        dtype: Of weights, keys and values.
-        kv_shape: The shape of one block of keys and values; its layout is the decoder's own affair.
+        dtype: Of the weights.
+        kv: What keys and values are stored in; how blocks are laid out is the decoder's own affair.
     """
 
     @property
@@ -102,13 +108,13 @@ class Decoder(Protocol):
     def dtype(self) -> torch.dtype: ...
 
     @property
-    def kv_shape(self) -> tuple[int, ...]: ...
+    def kv(self) -> KvFormat: ...
 
     def forward(self, step: Ragged, blocks: torch.Tensor) -> torch.Tensor:
-        """Computes one step, storing keys and values in `blocks` ([blocks, *kv_shape]).
+        """Computes one step, storing keys and values in `blocks` ([blocks, kv.block_bytes] of uint8).
 
         Returns:
-            Logits of the step's sample_rows, [rows, vocabulary], float32.
+            Logits of the step's sample_rows, [rows, vocabulary], float32; good until the next step.
         """
         ...
 
@@ -118,17 +124,24 @@ class Kernels(Protocol):
 
     Attributes:
         name: For logs and the runtime's build, for example "portable".
+        layout: How it wants bfloat16 matrices to lie, though it computes with them as they are stored, too; None: so.
     """
 
     @property
     def name(self) -> str: ...
 
-    def decoder(self, architecture: Architecture, weights: LlamaWeights, max_positions: int) -> Decoder:
+    @property
+    def layout(self) -> KernelLayout | None: ...
+
+    def decoder(
+        self, architecture: Architecture, weights: LlamaWeights, kv: KvFormat, max_positions: int
+    ) -> Decoder:
         """Makes a decoder that uses the weights in place.
 
         Args:
             architecture: Its shape and constants.
             weights: All tensors, of one dtype.
+            kv: What to store keys and values in.
             max_positions: Most tokens of one sequence, at most the architecture's.
         """
         ...

@@ -6,6 +6,7 @@ import torch
 
 from services.common.checkpoint.architecture import Architecture
 from services.engine.kernels.protocol import Operations
+from services.engine.kv_format import KvFormat
 from services.engine.model.llama_weights import LlamaWeights
 from services.engine.model.rotary import Rotary
 from services.engine.ragged import Ragged
@@ -17,17 +18,21 @@ class Llama:
     Args:
         architecture: Its shape and constants.
         weights: All tensors, of one dtype.
+        kv: What keys and values are stored in.
         kernels: The operations.
         max_positions: Most tokens of one sequence, at most the architecture's.
     """
 
     def __init__(
-        self, architecture: Architecture, weights: LlamaWeights, kernels: Operations, max_positions: int
+        self,
+        architecture: Architecture,
+        weights: LlamaWeights,
+        kv: KvFormat,
+        kernels: Operations,
+        max_positions: int,
     ) -> None:
         self.dtype = weights.embedding.dtype
-        self.kv_shape = kernels.kv_shape(
-            architecture.num_hidden_layers, architecture.num_key_value_heads, architecture.head_dim
-        )
+        self.kv = kv
         self.architecture = architecture
         self.weights = weights
         self._kernels = kernels
@@ -37,9 +42,8 @@ class Llama:
     def forward(self, step: Ragged, blocks: torch.Tensor) -> torch.Tensor:
         """As `Decoder.forward`."""
         kernels, weights, eps = self._kernels, self.weights, self.architecture.rms_norm_eps
-        attention = kernels.attention(
-            step, blocks, self._rotary, self.architecture.num_attention_heads, self.architecture.head_dim
-        )
+        heads = self.architecture.num_attention_heads
+        attention = kernels.attention(step, blocks, self.kv, self._rotary, heads, dtype=self.dtype)
         residual = kernels.embed(weights.embedding, torch.from_numpy(step.token_ids))
         for index, layer in enumerate(weights.layers):
             hidden = kernels.rms_norm(residual, layer.attention_norm, eps)

@@ -16,6 +16,7 @@ from services.common.checkpoint.header import Header
 from services.common.checkpoint.layout import TensorEntry
 from services.common.errors import Cancelled, CorruptData, Unsupported
 from services.engine.model.llama_weights import LayerWeights, LlamaWeights
+from services.engine.model.packed_weights import PackedBinder, check_packed
 
 DTypeChoice = Literal["auto", "bfloat16", "float32"]
 
@@ -63,7 +64,10 @@ def check_tensors(header: Header, architecture: Architecture, dtype: DTypeChoice
         CorruptData: A tensor is missing, left over or of another shape than `architecture` has it.
         Unsupported: The weights cannot be used in that dtype without a copy.
     """
-    _check_shapes(header.tensors, architecture)
+    if header.derived:
+        check_packed(header, architecture)
+    else:
+        _check_shapes(header.tensors, architecture)
     _check_dtype(architecture.dtype, dtype)
 
 
@@ -83,6 +87,7 @@ def bind(
         header: Its header.
         architecture: What the artifact's config.json describes.
         dtype: "float32" copies weights stored in less; anything else uses them in place, but for fp16, which is copied.
+            What is packed is always used in place.
         stop: Calls it off between two tensors.
         rest: Called after every tensor.
 
@@ -91,8 +96,11 @@ def bind(
         Cancelled: It was called off.
     """
     check_tensors(header, architecture, dtype)
+    stop = stop or threading.Event()
+    if header.derived:
+        return PackedBinder(mapped, header, header.derived, stop, rest).bind(architecture)
     made_in = _TORCH[compute_dtype(architecture.dtype, dtype)]
-    return _Binder(mapped, header, made_in, stop or threading.Event(), rest).bind(architecture)
+    return _Binder(mapped, header, made_in, stop, rest).bind(architecture)
 
 
 def _check_dtype(stored: DType, choice: DTypeChoice) -> None:

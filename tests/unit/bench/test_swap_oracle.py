@@ -47,7 +47,14 @@ class OneArtifact:
 
 def chunk(artifact_id: ArtifactId, tokens: tuple[int, ...]) -> Chunk:
     sampling = Sampling(
-        temperature=0, top_k=0, top_p=1, seed=0, max_tokens=3, stop_token_ids=(), ignore_eos=True
+        temperature=0,
+        top_k=0,
+        top_p=1,
+        seed=0,
+        max_tokens=3,
+        stop_token_ids=(),
+        ignore_eos=True,
+        logprobs=False,
     )
     provenance = Provenance(
         model=ModelName("m"),

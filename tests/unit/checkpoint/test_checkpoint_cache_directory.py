@@ -169,3 +169,79 @@ def test_a_pin_may_come_before_its_artifact(cache: CacheDirectory) -> None:
     cache.unpin(name)
     cache.unpin(name)
     assert frozenset() == cache.pins
+
+
+def derive(cache: CacheDirectory, name: str, size_bytes: int = 9) -> None:
+    partial = cache.reserve_derived(name, size_bytes, none)
+    partial.write(0, b"x" * size_bytes)
+    cache.publish_derived(partial, name)
+    partial.discard()
+
+
+def used_at(cache: CacheDirectory) -> dict[str, float]:
+    return {entry.name: entry.used_at_s for entry in cache.entries()}
+
+
+def test_what_was_derived_counts_and_is_used_like_an_artifact(cache: CacheDirectory, tmp_path: Path) -> None:
+    """Its bytes are among those taken; it is held while it is read; a pin of its artifact keeps it, too.
+
+    Fault injection: turns red when used_bytes leaves the folder out.
+    """
+    _, manifest = make_tiny_artifact(tmp_path)
+    name = f"{manifest.id}.packed"
+    assert (0, None) == (cache.used_bytes, cache.hold_derived(name))
+    derive(cache, name)
+    assert (9, [True]) == (cache.used_bytes, [entry.may_go for entry in cache.entries()])
+    held = cache.hold_derived(name)
+    assert held is not None
+    assert [(True, False)] == [(entry.is_held, entry.is_pinned) for entry in cache.entries()]
+    os.utime(held.path, (1, 1))
+    held.release()
+    assert 1 < used_at(cache)[name]
+    cache.pin(manifest.id)
+    assert [(False, True)] == [(entry.is_held, entry.is_pinned) for entry in cache.entries()]
+    cache.forget_derived(name)
+    assert (0, ()) == (cache.used_bytes, cache.entries())
+
+
+def test_what_was_derived_goes_with_its_artifact_or_before(cache: CacheDirectory, tmp_path: Path) -> None:
+    """It never counts as used later than the artifact, and no artifact leaves anything that was made of it.
+
+    Fault injection: turns red when DerivedFiles.entries gives the file's own time alone.
+    """
+    source, manifest = make_tiny_artifact(tmp_path)
+    name = f"{manifest.id}.packed"
+    bring(cache, source, manifest)
+    derive(cache, name)
+    os.utime(cache.root / "artifacts" / manifest.id / MANIFEST_NAME, (5, 5))
+    assert {manifest.id: 5, name: 5} == used_at(cache)
+    os.utime(cache.root / "derived" / name, (3, 3))
+    assert {manifest.id: 5, name: 3} == used_at(cache)
+
+    def the_artifact(entries: tuple[CacheEntry, ...], _needed_bytes: int) -> tuple[CacheEntry, ...]:
+        return tuple(entry for entry in entries if entry.is_artifact)
+
+    cache.trim(the_artifact)
+    assert (set(), []) == (names(cache), list((cache.root / "derived").iterdir()))
+
+
+def test_room_for_what_is_derived_holds_nothing_of_an_earlier_try(cache: CacheDirectory) -> None:
+    """What was half made begins anew, with zeros, since padding is never written; a sweep takes it at once.
+
+    Fault injection: turns red when reserve_derived takes over what is there.
+    """
+    first = cache.reserve_derived("a.packed", 8192, none)
+    first.write(0, b"stale")
+    first.close()
+    second = cache.reserve_derived("a.packed", 8192, none)
+    assert bytes(8192) == second.read(0, 8192)
+    assert () == cache.sweep(partials_before_s=0.0), "somebody fills it"
+    second.close()
+    assert ("a.packed",) == cache.sweep(partials_before_s=0.0)
+
+
+def test_derived_files_are_evicted_for_room(cache: CacheDirectory) -> None:
+    """Also where the artifact itself lies in a store of its own."""
+    derive(cache, "a.packed")
+    cache.reserve_derived("b.packed", 9, everything).close()
+    assert {"b.packed"} == names(cache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.common.checkpoint.cache_entry import CacheEntry, plan_eviction, total_bytes
+from services.common.checkpoint.cache_entry import CacheEntry, EntryKind, plan_eviction, total_bytes
 
 
 def entry(name: str, used_at_s: float, sizes: dict[int, int], mark: str = "") -> CacheEntry:
@@ -47,3 +47,13 @@ def test_a_shared_file_counts_once() -> None:
     """In what a cache takes, not in what an artifact has."""
     assert 15 == total_bytes((OLD, TWIN))
     assert (10, 15) == (OLD.size_bytes, TWIN.size_bytes)
+
+
+def test_what_was_derived_goes_before_its_artifact() -> None:
+    """Of two that were used at the same time, the one that is made again in seconds.
+
+    Fault injection: turns red when plan_eviction sorts by time alone.
+    """
+    derived = OLD._replace(name="old.packed", sizes={9: 40}, kind=EntryKind.DERIVED)
+    plan = plan_eviction((NEW, OLD, derived), 41)
+    assert (["old.packed", "old"], 50) == ([each.name for each in plan.victims], plan.freed_bytes)

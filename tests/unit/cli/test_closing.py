@@ -41,7 +41,7 @@ def test_the_command_is_named_as_the_shell_finds_it(
         ("halogen/0.1.0 cpu avx512_bf16 torch/2.13.0", False, ""),
         ("", False, ""),
         ("halogen/0.1.0 cpu portable torch/2.13.0", False, "apt-get install gcc"),
-        ("halogen/0.1.0 cpu portable torch/2.13.0", True, "not_native_because"),
+        ("halogen/0.1.0 cpu portable torch/2.13.0", True, "not_faster_because"),
     ],
 )
 def test_slow_kernels_are_told_with_the_remedy(

@@ -32,6 +32,7 @@ NOBODY = "127.0.0.1:1"
         ("top_p", 0, "over 0 and at most 1"),
         ("timeout_s", -1, "seconds"),
         ("ignore_eos", 1, "True or False"),
+        ("logprobs", 5, "True or False"),
         ("model", 7, "a text"),
         ("model", "\ud800", "Unicode"),
         ("stop", 7, "a list of texts"),

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from services.common.checkpoint.dtype import DType
+from services.engine.kernels.cpu.library import INSTRUCTION_SETS, InstructionSet
 from services.engine.kernels.cpu.native_kernels import NativeKernels, obstacle
 from services.engine.kernels.portable import PortableKernels
 from services.engine.kernels.protocol import Kernels
 from services.loader.conversion import convert
 from tests.tiny_checkpoints import TinyShape, write_tiny_checkpoint
+from tests.unit.engine.packing import PackingKernels
 
 MODELS = Path(__file__).parents[2] / "models"
 SHAPES = {
@@ -37,6 +39,9 @@ SHAPES = {
     ),
     "biased": TinyShape(model_type="qwen2", tie_word_embeddings=True),
 }
+
+
+_PACKED = tuple(f"{name} packed" for name in INSTRUCTION_SETS)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,11 +71,21 @@ def artifacts(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFac
     return {name: root / name for name in checkpoints}
 
 
-@pytest.fixture(scope="session", params=["portable", "avx512_bf16"])
+@pytest.fixture(scope="session", params=INSTRUCTION_SETS)
+def instructions(request: pytest.FixtureRequest) -> InstructionSet:
+    """Every native set that this machine and build can run."""
+    name: InstructionSet = request.param
+    if why := obstacle(name):
+        pytest.skip(f"{name}: {why}")
+    return name
+
+
+@pytest.fixture(scope="session", params=["portable", *INSTRUCTION_SETS, *_PACKED])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
     """Every set of kernels that this machine and build can run."""
     if request.param == "portable":
         return PortableKernels()
-    if why := obstacle():
-        pytest.skip(why)
-    return NativeKernels(1)
+    name, _, packed = request.param.partition(" ")
+    if why := obstacle(name):
+        pytest.skip(f"{name}: {why}")
+    return PackingKernels(name, 1) if packed else NativeKernels(name, 1)

@@ -13,6 +13,7 @@ from services.common.checkpoint.manifest import Manifest
 from services.engine.arena import Arena
 from services.engine.batcher import Line, plan
 from services.engine.kernels.protocol import Kernels
+from services.engine.kv_format import KvChoice
 from services.engine.loaded_model import ModelLoading, ModelOnArena, PreparedArtifact
 from services.engine.model.weights import DTypeChoice
 from services.engine.ragged import Ragged
@@ -55,6 +56,7 @@ class Decoding:
 
     Args:
         artifact: Its directory.
+        made: What a loader made of it; None: its files as they lie there.
     """
 
     def __init__(
@@ -65,10 +67,18 @@ class Decoding:
         *,
         arena_bytes: int = 64 << 20,
         max_model_len: int = 0,
+        kv_dtype: KvChoice = "auto",
+        made: PreparedArtifact | None = None,
     ) -> None:
         self.arena = Arena(arena_bytes)
-        loading = ModelLoading(arena=self.arena, kernels=kernels, dtype=dtype, max_model_len=max_model_len)
-        self.model: ModelOnArena = loading.load(prepared(artifact))
+        loading = ModelLoading(
+            arena=self.arena,
+            kernels=kernels,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            kv_dtype=kv_dtype,
+        )
+        self.model: ModelOnArena = loading.load(made or prepared(artifact))
 
     def together(self, prompts: Ordered[Prompt], new: int, *, chunk_tokens: int = 512) -> list[Answer]:
         """Answers all prompts in shared steps, each `new` tokens long."""
@@ -100,6 +110,7 @@ class Decoding:
                 sequence.append(answer.ids[-1] if given is None else given[len(answer.ids) - 1])
             live = [sequence for sequence in live if sequence.generated < new]
         for sequence in sequences:
+            assert sequence._reservation
             sequence._reservation.close()
         self.arena.pool.check()
         return [answer for _, answer in sequences.values()]

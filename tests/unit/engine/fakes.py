@@ -13,11 +13,12 @@ from services.common.ids import ArtifactId, RequestId
 from services.common.registry.records import GenerationState
 from services.engine.block_pool import BlockPool
 from services.engine.generation import Generation
+from services.engine.job import Job, StepModel
 from services.engine.lender import LoadedModel
 from services.engine.prefix_key import Origin
 from services.engine.ragged import Ragged
 from services.engine.sequence import Sampling, Sequence, TokenRequest
-from services.engine.stepper import Job, StepModel, Stepper, Update
+from services.engine.stepper import Stepper, Update
 
 VOCABULARY = 64
 BLOCK_BYTES = 64
@@ -55,6 +56,12 @@ class CountingModel:
         logits[np.arange(len(following)), following] = 1
         self._spoil(step, logits)
         return logits
+
+    def read_blocks(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        return np.zeros((len(blocks), self.block_bytes), np.uint8)
+
+    def write_blocks(self, blocks: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> None:
+        assert content.shape == (len(blocks), self.block_bytes)
 
 
 class Gate:

@@ -42,6 +42,14 @@ class ReadingModel(CountingModel):
         logits[np.arange(len(chosen)), chosen] = 1
         return logits
 
+    def read_blocks(self, blocks: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        values = [[self._memory.get((int(block), at), 0) for at in range(BLOCK_TOKENS)] for block in blocks]
+        return np.array(values, np.int64).reshape(len(blocks), BLOCK_TOKENS).view(np.uint8)
+
+    def write_blocks(self, blocks: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> None:
+        for block, values in zip(blocks, content.view(np.int64), strict=True):
+            self._memory.update({(int(block), at): int(value) for at, value in enumerate(values)})
+
     def answer(self, prompt: Ordered[int], tokens: int) -> list[int]:
         """What it says when nothing goes wrong."""
         known = list(prompt)

@@ -7,14 +7,15 @@ import collections
 import hypothesis.strategies as st
 from hypothesis import given
 
+from services.common.watermark import Level
 from services.engine.batcher import BACKGROUND_TOKENS, Line, Share, deal, plan
 from services.engine.block_pool import BlockPool
 from services.engine.sequence import Phase, Sequence
 from tests.unit.engine.fakes import BLOCK_BYTES, request
 
 
-def sequence(prompt_tokens: int, computed: int = 0) -> Sequence:
-    asked = request(prompt=range(prompt_tokens))
+def sequence(prompt_tokens: int, computed: int = 0, max_tokens: int = 4) -> Sequence:
+    asked = request(prompt=range(prompt_tokens), max_tokens=max_tokens)
     pool = BlockPool(BLOCK_BYTES * asked.worst_case_blocks)
     made = Sequence(asked, pool.reserve(BLOCK_BYTES, asked.worst_case_blocks))
     if computed and made.advance(computed):
@@ -42,11 +43,55 @@ def test_every_decode_is_in_every_step() -> None:
     assert [*((each, 1) for each in running), (long, 512)] == shares
 
 
-def test_prompts_share_a_chunk_in_order_of_arrival() -> None:
-    """The first prompt's rest, then what fits of the second, then nothing of the third."""
+def test_half_of_a_chunk_is_for_the_first_and_the_rest_for_those_with_the_least_left() -> None:
+    """What the first cannot use goes to the others too, and what they cannot use to the first.
+
+    Fault injection: turns red when `_chunks` fills prompts in order of arrival.
+    """
     first, second, third = sequence(600, computed=512), sequence(500), sequence(10)
     shares = plan([Line([first, second, third])], chunk_tokens=512, max_batch=8)
-    assert [(first, 88), (second, 424)] == shares
+    assert [(first, 88), (third, 10), (second, 414)] == shares
+    shares = plan([Line([second, first, third])], chunk_tokens=512, max_batch=8)
+    assert [(second, 414), (third, 10), (first, 88)] == shares
+    long, short = sequence(1800), sequence(200)
+    assert [(long, 32), (short, 32)] == plan([Line([long, short])], chunk_tokens=64, max_batch=8)
+
+
+def test_above_the_soft_watermark_new_prompts_shrink_and_the_nearest_to_their_end_go_first() -> None:
+    """New ones get half of a chunk together; whoever has begun goes by all that is to come of it, its answer too.
+
+    Fault injection: turns red when `_chunks` does not look at the level.
+    """
+    new = prompts(3)
+    assert [100, 100, 56] == of(Line(new), plan([Line(new)], chunk_tokens=256, max_batch=8))
+    assert [100, 28] == of(Line(new), plan([Line(new)], chunk_tokens=256, max_batch=8, level=Level.SOFT))
+    oldest, talkative, terse = (sequence(300, 10, max_tokens=tokens) for tokens in (500, 400, 1))
+    line = Line([oldest, talkative, terse])
+    assert [(oldest, 64), (terse, 64)] == plan([line], chunk_tokens=128, max_batch=8, level=Level.SOFT)
+
+
+def test_above_the_hard_watermark_nothing_new_begins_beside_what_is_under_way() -> None:
+    """Decodes and prompts that have begun go on; alone, one new prompt may begin.
+
+    Fault injection: turns red when `_placed` does not look at the level.
+    """
+    running, begun, new = decodes(2), sequence(100, 16), prompts(2)
+    shares = plan([Line([*running, begun, *new])], chunk_tokens=512, max_batch=8, level=Level.HARD)
+    assert [(running[0], 1), (running[1], 1), (begun, 84)] == shares
+    assert [(new[0], 100)] == plan([Line(new)], chunk_tokens=512, max_batch=8, level=Level.HARD)
+
+
+def test_a_decode_without_room_waits_for_it() -> None:
+    """Its blocks are full: it is left out until it has grown, and others go on."""
+    pool = BlockPool(BLOCK_BYTES * 8)
+    reservation, asked = pool.reserve(BLOCK_BYTES, 1), request(prompt=range(16), max_tokens=9)
+    full, other = Sequence(asked, reservation), sequence(5, computed=5)
+    full.cover(16)
+    full.advance(16)
+    full.append(0)
+    assert [(other, 1)] == plan([Line([full, other])], chunk_tokens=8, max_batch=8)
+    reservation.grow(1)
+    assert [(full, 1), (other, 1)] == plan([Line([full, other])], chunk_tokens=8, max_batch=8)
 
 
 def test_a_1500_token_prompt_takes_three_steps() -> None:
@@ -101,8 +146,8 @@ def test_what_nobody_waits_for_goes_in_slices_beside_what_somebody_waits_for() -
     """
     live, warming = Line(decodes(2)), Line(prompts(2, tokens=600), is_background=True)
     beside = plan([live, warming], chunk_tokens=512, max_batch=8)
-    assert ([1, 1], [BACKGROUND_TOKENS]) == (of(live, beside), of(warming, beside))
-    assert [512] == of(warming, plan([warming], chunk_tokens=512, max_batch=8))
+    assert ([1, 1], [BACKGROUND_TOKENS // 2] * 2) == (of(live, beside), of(warming, beside))
+    assert [256, 256] == of(warming, plan([warming], chunk_tokens=512, max_batch=8))
 
 
 def test_a_place_that_two_lines_want_goes_to_one_after_the_other() -> None:

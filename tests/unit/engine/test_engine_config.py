@@ -9,7 +9,8 @@ import pytest
 
 from services.common.registry.publish_records import Strategy, SwapMode
 from services.engine.config import EngineConfig
-from services.engine.host import memory_bytes, usable_cores
+from services.engine.host import memory_bytes
+from services.engine.kernels import choice
 from services.engine.swap_policy import SwapPolicy
 
 
@@ -31,6 +32,7 @@ def test_defaults_fit_the_host(key: Path) -> None:
     assert 1 <= config.threads <= len(os.sched_getaffinity(0))
     assert config.kv_arena_bytes <= max(1 << 30, memory_bytes() // 4)
     assert (64, "auto", "auto", ()) == (config.chunk_tokens, config.dtype, config.kernels, config.serves)
+    assert "auto" == config.kv_dtype
 
 
 def test_flags_are_read(key: Path) -> None:
@@ -46,9 +48,14 @@ def test_flags_are_read(key: Path) -> None:
     [
         (("--serves", "a@blue"), "blue"),
         (("--threads", "0"), "--threads"),
+        (("--cpus", "100000"), "--cpus"),
+        (("--cpus", "two"), "--cpus"),
+        (("--max-concurrent-requests", "-1"), "--max-concurrent-requests"),
         (("--chunk-tokens", "0"), "--chunk-tokens"),
         (("--kv-block-pool-min-free-ratio", "0.6"), "--kv-block-pool-min-free-ratio"),
         (("--dtype", "int8"), "--dtype"),
+        (("--kv-dtype", "fp8"), "--kv-dtype"),
+        (("--kernels", "sse2"), "--kernels"),
         (("--checkpoint.timeout-ms", "0"), "--checkpoint.timeout-ms"),
         (("--checkpoint.memory-guard-ratio", "1.1"), "--checkpoint.memory-guard-ratio"),
         (("--checkpoint.strategy", "drain"), "--checkpoint.strategy"),
@@ -61,6 +68,21 @@ def test_what_cannot_work_is_refused_in_one_line(
     with pytest.raises(SystemExit):
         load(key, *flags)
     assert message in capsys.readouterr().err
+
+
+def test_kernels_that_cannot_run_here_are_refused_in_one_line(
+    key: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything starts, with what is missing.
+
+    Fault injection: turns red when the configuration does not ask.
+    """
+    monkeypatch.setattr(choice, "obstacle", lambda name: f"no {name}")
+    assert "auto" == load(key).kernels
+    assert "portable" == load(key, "--kernels", "portable").kernels
+    with pytest.raises(SystemExit):
+        load(key, "--kernels", "avx2")
+    assert "kernels avx2 cannot run here: no avx2; auto takes the fastest" in capsys.readouterr().err
 
 
 def test_how_artifacts_are_taken_into_service(key: Path) -> None:
@@ -85,31 +107,8 @@ def test_a_key_that_others_can_read_is_refused(key: Path, capsys: pytest.Capture
     assert "chmod 600" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu.max": "100000 100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 1),
-    ],
-)
-def test_a_control_groups_quota_bounds_the_threads(
-    files: dict[str, str], cores: int | None, tmp_path: Path
-) -> None:
-    """Both versions of control groups, with and without a quota."""
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert (cores or len(os.sched_getaffinity(0))) == usable_cores(tmp_path)
-
-
-def test_a_control_groups_memory_bounds_the_default_arena(tmp_path: Path) -> None:
-    """`max`, and version 1's huge number for no limit, are the host's memory."""
-    host = memory_bytes(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    assert host == memory_bytes(tmp_path)
-    (tmp_path / "memory.max").write_text("1073741824\n")
-    assert 1 << 30 == memory_bytes(tmp_path)
+def test_threads_are_for_the_processors_that_are_chosen(key: Path) -> None:
+    """One of those that we may use; what we may not use is refused by the setting's name."""
+    first = min(os.sched_getaffinity(0))
+    assert (str(first), 1) == (load(key, "--cpus", str(first)).cpus, load(key, "--cpus", str(first)).threads)
+    assert 7 == load(key, "--cpus", str(first), "--threads", "7").threads

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import threading
 import weakref
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from services.common.background import background
 from services.common.registry.records import GenerationState as State
 from services.engine.disposal import Disposal
 from services.engine.generation import Generation
-from tests.unit.engine.fakes import CountingModel, warming_generation
+from tests.unit.engine.fakes import CountingModel, Gate, warming_generation
 from tests.unit.engine.generation_world import NEW, OLD, world
 
 
@@ -85,3 +87,41 @@ async def test_a_model_whose_load_was_called_off_is_let_go() -> None:
         await it.manager.disposal.settled()
     assert 1 == len(threads)
     assert threading.get_ident() not in threads
+
+
+async def test_a_model_whose_warm_up_was_called_off_is_let_go_at_once() -> None:
+    """Without a garbage collection: an engine at rest makes none, and would keep the weights mapped.
+
+    Fault injection: turns red when `GenerationLoad.run` lets the frames be of what was called off.
+    """
+    gate, models = Gate(), list[weakref.ref[CountingModel]]()
+
+    def build() -> CountingModel:
+        model = CountingModel(before=gate)
+        models.append(weakref.ref(model))
+        return model
+
+    async with world() as it:
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        with _uncollected():
+            it.building[NEW] = build
+            await it.target(NEW)
+            await asyncio.to_thread(gate.reached.acquire)
+            await it.target(OLD)
+            await it.until(lambda states: states.get(NEW) is State.SUPERSEDED)
+            gate.open(steps=100)
+            await it.until(lambda states: states == {OLD: State.ACTIVE})
+            await it.manager.disposal.settled()
+            assert [None] == [model() for model in models]
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nothing is freed meanwhile but by the last reference to it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

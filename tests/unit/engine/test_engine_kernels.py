@@ -1,32 +1,25 @@
-"""The native kernels: products against double precision, one order of summation, and when they are chosen."""
+"""The native kernels: products against double precision, one order of summation, threads that rest."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import subprocess
 import sys
 import threading
-from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from structlog.testing import capture_logs
 
-from services.engine.kernels.choice import choose_kernels
-from services.engine.kernels.cpu import library, native_kernels
-from services.engine.kernels.cpu.native_kernels import NativeKernels, obstacle
+from services.engine.kernels.cpu.library import InstructionSet
+from services.engine.kernels.cpu.native_kernels import NativeKernels
 from services.engine.kernels.cpu.team import Team
 from services.engine.kernels.portable import PortableOperations
-from services.engine.kernels.protocol import Kernels
 from tests.unit.engine.decoding import Decoding
 from tests.unit.engine.test_engine_exactness import prompts
 
 STORE, ADD, GATED = range(3)
-native = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "-")
 DTYPES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 SIZES = pytest.mark.parametrize(
     ("columns", "inner"), [(64, 64), (37, 50), (3, 16), (130, 96), (96, 200), (5, 1)]
@@ -39,14 +32,15 @@ def matrices(rows: int, columns: int, inner: int, dtype: torch.dtype) -> tuple[t
     return x, torch.randn(columns, inner, generator=generator).to(dtype)
 
 
-@native
 @DTYPES
 @SIZES
-def test_a_product_is_right(columns: int, inner: int, dtype: torch.dtype) -> None:
+def test_a_product_is_right(
+    columns: int, inner: int, dtype: torch.dtype, instructions: InstructionSet
+) -> None:
     """Stored and added, for sizes that fill no vector, against double precision."""
     x, w = matrices(23, columns, inner, dtype)
     y, sums = torch.full((23, columns), torch.nan), torch.ones(23, columns)
-    team = Team(2)
+    team = Team(instructions, 2)
     team.linear(x, w, y, STORE)
     team.linear(x, w, sums, ADD)
     expected = x.double() @ w.double().T
@@ -54,27 +48,27 @@ def test_a_product_is_right(columns: int, inner: int, dtype: torch.dtype) -> Non
     torch.testing.assert_close(expected.float() + 1, sums, atol=1e-4, rtol=1e-5)
 
 
-@native
 @DTYPES
-def test_a_gated_product_is_right(dtype: torch.dtype) -> None:
+def test_a_gated_product_is_right(dtype: torch.dtype, instructions: InstructionSet) -> None:
     """silu(gate) * up, also where the gate is far from zero."""
     x, w = matrices(70, 2 * 45, 33, dtype)
     w *= 4
     y = torch.empty(70, 45, dtype=dtype)
-    Team(2).linear(x, w, y, GATED)
+    Team(instructions, 2).linear(x, w, y, GATED)
     gate, up = (x.double() @ w.double().T).chunk(2, dim=1)
     expected = (torch.nn.functional.silu(gate) * up).to(dtype)
     torch.testing.assert_close(expected, y, atol=1e-4, rtol=1e-2 if dtype == torch.bfloat16 else 1e-4)
 
 
-@native
 @DTYPES
 @SIZES
-def test_a_row_has_the_same_bits_in_every_company(columns: int, inner: int, dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_in_every_company(
+    columns: int, inner: int, dtype: torch.dtype, instructions: InstructionSet
+) -> None:
     """Alone, among up to 40, at any place, with one thread or three."""
     x, w = matrices(40, columns, inner, dtype)
     whole = torch.empty(40, columns)
-    teams = [Team(1), Team(3)]
+    teams = [Team(instructions, 1), Team(instructions, 3)]
     teams[0].linear(x, w, whole, STORE)
     for rows in (1, 2, 3, 4, 5, 7, 8, 9, 16, 31):
         for first in (0, 1, 9):
@@ -95,18 +89,20 @@ def test_portable_products_keep_their_bits_too(columns: int, inner: int, dtype: 
         assert torch.equal(whole[5 : 5 + rows], part)
 
 
-@native
-def test_a_decoder_has_the_same_bits_with_any_number_of_threads(artifacts: dict[str, Path]) -> None:
+def test_a_decoder_has_the_same_bits_with_any_number_of_threads(
+    artifacts: dict[str, Path], instructions: InstructionSet
+) -> None:
     """Who computes a tile does not matter."""
     one, three = (
-        Decoding(artifacts["grouped"], NativeKernels(threads), "auto").together(prompts(), 8, chunk_tokens=50)
+        Decoding(artifacts["grouped"], NativeKernels(instructions, threads), "auto").together(
+            prompts(), 8, chunk_tokens=50
+        )
         for threads in (1, 3)
     )
     assert one == three
 
 
-@native
-def test_a_team_ends_its_threads() -> None:
+def test_a_team_ends_its_threads(instructions: InstructionSet) -> None:
     """Threads of the library are gone when their kernels are."""
 
     def threads() -> int:
@@ -114,19 +110,18 @@ def test_a_team_ends_its_threads() -> None:
         return names.count("halogen-step")
 
     before = threads()
-    team = Team(4)
+    team = Team(instructions, 4)
     assert before + 3 == threads()
     del team
     gc.collect()
     assert before == threads()
 
 
-@native
-def test_other_python_threads_run_during_a_step() -> None:
+def test_other_python_threads_run_during_a_step(instructions: InstructionSet) -> None:
     """A call into the library gives up the interpreter's lock: the event loop is never held up by a step."""
     x, w = matrices(256, 4096, 1024, torch.float32)
     y = torch.empty(256, 4096)
-    team, turns, done = Team(1), [0], threading.Event()
+    team, turns, done = Team(instructions, 1), [0], threading.Event()
 
     def turn() -> None:
         while not done.is_set():
@@ -155,59 +150,11 @@ print(*sorted(set(re.findall(r"/\\S*(?:libgomp|libomp|libiomp)\\S*", open("/proc
     assert 1 == len(found.stdout.splitlines()[-1].split())
 
 
-def chosen() -> tuple[Kernels, MutableMapping[str, Any]]:
-    with capture_logs() as logs:
-        kernels = choose_kernels("auto", 1)
-    (event,) = logs
-    return kernels, event
-
-
-def test_without_the_library_the_portable_set_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No compiler at installation: one log line says so, and the engine computes."""
-    monkeypatch.setattr(library, "_NAME", "absent.so")
-    library.load_library.cache_clear()
-    kernels, event = chosen()
-    library.load_library.cache_clear()
-    assert ("portable", "kernels_chosen") == (kernels.name, event["event"])
-    assert "C compiler" in str(event["not_native_because"])
-
-
-@native
-def test_a_library_of_another_version_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout moves on while what was built of it stays: no call into structures of another size.
-
-    Fault injection: turns red when load_library does not check what it mirrors.
-    """
-
-    class LongerStep(ctypes.Structure):
-        _fields_ = (*library.Step._fields_, ("more", ctypes.c_int64))
-
-    monkeypatch.setattr(library, "Step", LongerStep)
-    library.load_library.cache_clear()
-    kernels, event = chosen()
-    library.load_library.cache_clear()
-    assert "portable" == kernels.name
-    assert "another version" in str(event["not_native_because"])
-
-
-def test_a_cpu_without_the_instructions_gets_the_portable_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked of the CPU at start, not found out by SIGILL."""
-
-    class OldCpu:
-        @staticmethod
-        def halogen_is_supported() -> int:
-            return 0
-
-    monkeypatch.setattr(native_kernels, "load_library", OldCpu)
-    kernels, event = chosen()
-    assert "portable" == kernels.name
-    assert "lacks AVX-512" in str(event["not_native_because"])
-
-
-@native
-def test_a_step_of_nothing_sampled_computes_no_logits(artifacts: dict[str, Path]) -> None:
+def test_a_step_of_nothing_sampled_computes_no_logits(
+    artifacts: dict[str, Path], instructions: InstructionSet
+) -> None:
     """A chunk in the middle of a prompt stores keys and values, and that is all."""
-    decoding = Decoding(artifacts["grouped"], NativeKernels(1), "auto")
+    decoding = Decoding(artifacts["grouped"], NativeKernels(instructions, 1), "auto")
     (whole,) = decoding.together(prompts((100,)), 2, chunk_tokens=512)
     (cut,) = decoding.together(prompts((100,)), 2, chunk_tokens=30)
     assert whole == cut

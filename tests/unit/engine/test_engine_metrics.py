@@ -23,7 +23,7 @@ async def test_gauges_tell_what_runs_and_what_waits_for_what() -> None:
     """Beyond the batch, or behind a chunk; all are zero when all is over, and every request ended once."""
     registry, gate = CollectorRegistry(), Gate()
     model = CountingModel(before=gate)
-    async with Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=4, max_batch=2) as engine:
+    async with Engine(Arena(64 * BLOCK_BYTES), chunk_tokens=1, max_batch=2) as engine:
         export(registry, engine, NO_GENERATIONS, "test/1")
         async with contextlib.AsyncExitStack() as scope:
             for name in ("a", "b", "c"):

@@ -24,7 +24,7 @@ from services.engine.arena import Arena
 from services.engine.engine import Engine
 from services.engine.occupancy import Delta, Snapshot
 from services.engine.stepper import FinishReason
-from services.engine.token_stream import TokenStream
+from services.engine.token_stream import Piece, TokenStream
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, generation, request
 
 
@@ -80,6 +80,26 @@ async def test_many_requests_at_once_share_steps() -> None:
         running.check()
 
 
+async def test_requests_over_the_bound_are_told_when_to_come_back() -> None:
+    """The engine has the last word on how many callers' requests it takes at once; its own do not count.
+
+    Fault injection: turns red when Engine.run leaves out `check_place`.
+    """
+    gate = Gate()
+    async with engine(max_concurrent_requests=1) as running:
+        made = generation(CountingModel(gate))
+        async with running.run(made, request("one", max_tokens=1), TicketId("t1")) as stream:
+            with pytest.raises(Overloaded, match="1 requests under way") as refused:
+                async with running.run(made, request("two"), TicketId("t2")):
+                    pass
+            async with running.run(made, request("own", max_tokens=1)):
+                gate.open(10)
+                await read(stream)
+        assert ("TOO_MANY_REQUESTS", True) == (refused.value.reason, bool(refused.value.retry_after_s))
+        async with running.run(made, request("two", max_tokens=1), TicketId("t2")) as stream:
+            assert [4] == (await read(stream))[0]
+
+
 async def test_leaving_early_frees_the_blocks_within_two_steps() -> None:
     """The reader goes after its first piece; the request computes at most one more step."""
     gate = Gate()
@@ -121,7 +141,7 @@ async def test_a_reader_that_is_behind_gets_all_it_missed_in_one_piece() -> None
         async with running.run(generation(CountingModel()), request(prompt=(0,), max_tokens=50)) as stream:
             await wait_idle(running)  # the reader does something else meanwhile
             (piece,) = [piece async for piece in stream]
-        assert (tuple(range(1, 51)), FinishReason.LENGTH) == piece
+        assert Piece(tuple(range(1, 51)), FinishReason.LENGTH) == piece
 
 
 async def test_s_d7_an_engine_failure_after_partial_output_is_raised_once_after_the_partial_output() -> None:

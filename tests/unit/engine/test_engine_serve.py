@@ -38,10 +38,12 @@ from services.common.rpc.client import connect
 from services.common.rpc.status import from_rpc_error
 from services.common.ticket import Ticket, TicketSigner
 from services.engine.config import EngineConfig
+from services.engine.kernels.portable import PortableKernels
 from services.engine.serve import serve
 from services.loader.config import LoaderConfig
 from services.loader.serve import serve as serve_loader
 from tests.brake import Brake
+from tests.unit.engine.unpacking_kernels import UnpackingKernels
 
 KEY = b"k" * 32
 PROMPT = [10, 20, 30, 40]
@@ -182,6 +184,33 @@ async def test_an_answer_carries_its_provenance_first_and_last(
         ]
         health = await client.health.Check(health_pb2.HealthCheckRequest())
         assert health_pb2.HealthCheckResponse.SERVING == health.status
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+async def test_kernels_get_their_layout_and_answers_say_so(
+    artifacts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_writable: bool
+) -> None:
+    """Packed by the loader where it can; else as they are stored. The answer is the same, its provenance is not.
+
+    Fault injection: turns red when LoaderClient asks for no layout, or _sign tells none.
+    """
+    monkeypatch.setattr("services.engine.serve.choose_kernels", lambda *_: UnpackingKernels())
+    if not is_writable:
+        (tmp_path / "cache" / "artifacts").mkdir(parents=True)
+        (tmp_path / "cache" / "artifacts" / "derived").touch()  # a file in the way of the directory
+    async with served(artifacts["stories-v1"], tmp_path, dtype="auto") as client:
+        responses = await read(client.call(client.ticket()))
+    layout = "packed32-v1" if is_writable else ""
+    assert layout == client.record.generations[0].layout
+    assert f"{client.record.runtime_build} {layout}".rstrip() == responses[-1].runtime_build
+    monkeypatch.setattr("services.engine.serve.choose_kernels", lambda *_: PortableKernels())
+    async with served(artifacts["stories-v1"], tmp_path, dtype="auto") as client:
+        plain = await read(client.call(client.ticket()))
+    assert ids_of(plain) == ids_of(responses)
+
+
+def ids_of(responses: list[engine_pb2.GenerateTokensResponse]) -> list[int]:
+    return [token for response in responses for token in response.token_ids]
 
 
 async def test_seeded_sampling_is_reproducible_whatever_runs_beside_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,8 +14,9 @@ from structlog.testing import capture_logs
 
 from services.common.errors import Cancelled, DeadlinePassed, InternalError
 from services.engine.block_pool import BlockPool
+from services.engine.job import Job
 from services.engine.ragged import Ragged
-from services.engine.stepper import FinishReason, Job, Outcome, Stepper, Update
+from services.engine.stepper import FinishReason, Outcome, Stepper, Update
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, job, request, run_to_end
 
 
@@ -138,6 +140,42 @@ def test_numbers_that_break_down_end_one_request_only() -> None:
     assert [2, 3, 4, 5] == tokens(updates, good)
 
 
+def test_s_g1_a_choice_that_fails_ends_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever breaks in the sampling of one row, the others of its step go on, and so does the engine.
+
+    Fault injection: turns red when sampling._try lets what _choose raises pass.
+    """
+    steps, model = stepper(), CountingModel()
+    monkeypatch.setattr("services.engine.sampling.uniform", lambda _seed, _position: 1 / 0)
+    bad, good = (
+        job(request("bad", prompt=(1,), temperature=1.0), model),
+        job(request("good", prompt=(1,)), model),
+    )
+    steps.add(bad)
+    steps.add(good)
+    with capture_logs():
+        updates = run_to_end(steps)
+    assert isinstance(the_outcome(updates, bad), InternalError)
+    assert [] == tokens(updates, bad)
+    assert [2, 3, 4, 5] == tokens(updates, good)
+    assert [FinishReason.LENGTH] == outcomes(updates, good)
+
+
+def test_every_token_has_the_logprob_of_its_own_step() -> None:
+    """Where they are asked for; a neighbour that asked for none gets none."""
+    steps, model = stepper(), CountingModel()
+    asks, asks_not = (
+        job(request("a", prompt=(1, 2), logprobs=True), model),
+        job(request("b", prompt=(9,)), model),
+    )
+    for each in (asks, asks_not):
+        steps.add(each)
+    updates = run_to_end(steps)
+    of_the_greatest = -math.log(1 + 63 * math.exp(-1))
+    assert [pytest.approx(of_the_greatest)] * 4 == [u.logprob for u in updates if u.job is asks]
+    assert {None} == {u.logprob for u in updates if u.job is asks_not}
+
+
 def test_a_fault_outside_any_model_ends_all_and_leaves_the_stepper_usable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -226,6 +264,7 @@ def test_every_request_ends_exactly_once_and_gives_back_its_blocks(
         for update in updates:
             seen[update.job].append(update)
             if update.outcome is not None:
+                assert update.job.sequence._reservation
                 update.job.sequence._reservation.close()
         pool.check()
         now += 1

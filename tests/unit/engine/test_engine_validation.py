@@ -27,7 +27,7 @@ def test_a_good_request_passes_as_it_is() -> None:
     """Values within their ranges, bounds included, are taken over."""
     request = validate(GOOD, vocab_size=512, max_context_tokens=11, deadline=5.0)
     assert ((1, 2, 3), 5.0) == (request.prompt, request.deadline)
-    assert (0.5, 5, 0.9, 7, 8, {0}) == dataclasses.astuple(request.sampling)
+    assert (0.5, 5, 0.9, 7, 8, {0}, False) == dataclasses.astuple(request.sampling)
 
 
 @pytest.mark.parametrize(

@@ -228,8 +228,8 @@ def test_float32_weights_are_not_copied_down_to_bfloat16(artifacts: dict[str, Pa
     """The one allowed copy is the one upwards."""
     with pytest.raises(Unsupported, match="--dtype bfloat16"):
         loading("bfloat16").load(prepared(artifacts["wide_heads"]))
-    assert torch.float32 == loading("auto").load(prepared(artifacts["wide_heads"]))._blocks.dtype
-    assert torch.float32 == loading("float32").load(prepared(artifacts["grouped"]))._blocks.dtype
+    assert DType.FP32 == loading("auto").load(prepared(artifacts["wide_heads"]))._decoder.kv.dtype
+    assert DType.FP32 == loading("float32").load(prepared(artifacts["grouped"]))._decoder.kv.dtype
 
 
 def test_float16_weights_are_served_from_copies_that_are_exact(
@@ -243,7 +243,7 @@ def test_float16_weights_are_served_from_copies_that_are_exact(
     convert(artifacts["wide_heads"], tmp_path / "fp16", options=fp16)
     exact, halved = (loading().load(prepared(path)) for path in (artifacts["wide_heads"], tmp_path / "fp16"))
     expected, actual = (model._decoder.weights.embedding for model in (exact, halved))
-    assert torch.float32 == actual.dtype == halved._blocks.dtype
+    assert (torch.float32, DType.FP32) == (actual.dtype, halved._decoder.kv.dtype)
     assert torch.equal(expected.half().float(), actual)
 
 
@@ -283,7 +283,7 @@ def test_a_decoder_built_of_other_tensors_is_a_graph_mismatch(artifacts: dict[st
     """What the decoder holds counts, not what its configuration says: here a layer is lost on the way."""
     built = Decoding(artifacts["grouped"], PortableKernels(), "auto").model._decoder
     header = Header.decode((artifacts["grouped"] / "model.halogen").read_bytes())
-    build = build_of("portable", torch.bfloat16)
+    build = build_of("portable", torch.bfloat16, DType.BF16)
     check_graph(header, built.architecture, built.weights, build)
     short = dataclasses.replace(built.weights, layers=built.weights.layers[:1])
     with pytest.raises(PreconditionFailed, match="num_hidden_layers 2, not 1"):
@@ -297,7 +297,7 @@ def test_a_decoder_that_lost_its_biases_is_a_graph_mismatch(artifacts: dict[str,
     """They are all that sets a family apart, and without them it would answer, wrongly."""
     built = Decoding(artifacts["biased"], PortableKernels(), "auto").model._decoder
     header = Header.decode((artifacts["biased"] / "model.halogen").read_bytes())
-    build = build_of("portable", torch.bfloat16)
+    build = build_of("portable", torch.bfloat16, DType.BF16)
     check_graph(header, built.architecture, built.weights, build)
     bare = tuple(dataclasses.replace(layer, qkv_bias=None) for layer in built.weights.layers)
     with pytest.raises(PreconditionFailed, match="model_type 'qwen2', not 'llama'"):
@@ -310,8 +310,13 @@ def test_r_g1_every_factor_of_a_build_is_hashed(artifacts: dict[str, Path]) -> N
     Fault injection: `build_of` leaves the dtype out.
     """
     graph = Header.decode((artifacts["grouped"] / "model.halogen").read_bytes()).graph
-    build = build_of("portable", torch.bfloat16)
-    builds = [build, build_of("avx512_bf16", torch.bfloat16), build_of("portable", torch.float32)]
+    build = build_of("portable", torch.bfloat16, DType.BF16)
+    builds = [
+        build,
+        build_of("avx512_bf16", torch.bfloat16, DType.BF16),
+        build_of("portable", torch.float32, DType.BF16),
+        build_of("portable", torch.bfloat16, DType.INT8),
+    ]
     builds += [
         build._replace(**{part: {**factors, name: "other"}})
         for part, factors in build._asdict().items()

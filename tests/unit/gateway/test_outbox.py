@@ -22,7 +22,7 @@ async def test_what_is_added_is_taken_in_order(
     """However far the reader is behind, its batches joined are what was added, and the last has the end."""
     outbox, batches = Outbox(), list[Batch]()
     for place, (token_ids, text) in enumerate(adds):
-        outbox.add(token_ids, text)
+        outbox.add(token_ids, text, tuple(map(float, token_ids)))
         if place in reads and outbox._news.is_set():
             batches.append(await outbox.take())
     outbox.end(LENGTH)
@@ -30,6 +30,7 @@ async def test_what_is_added_is_taken_in_order(
     assert [token_id for token_ids, _ in adds for token_id in token_ids] == [
         token_id for batch in batches for token_id in batch.token_ids
     ]
+    assert [batch.token_ids for batch in batches] == [batch.logprobs for batch in batches]
     assert "".join(text for _, text in adds) == "".join(batch.text for batch in batches)
     assert [None] * (len(batches) - 1) + [LENGTH] == [batch.ending for batch in batches]
     assert sum(len(token_ids) for token_ids, _ in adds) == outbox.accepted_tokens

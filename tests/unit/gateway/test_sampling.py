@@ -29,6 +29,7 @@ def test_without_wishes_an_answer_is_greedy() -> None:
             max_tokens=64,
             stop_token_ids=(0, 2),
             ignore_eos=False,
+            logprobs=False,
         )
         == sampling
     )

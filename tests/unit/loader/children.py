@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
+from services.common.checkpoint.kernel_layout import KernelLayout
 from services.common.rpc.client import connect
 
 PROGRAM = """
@@ -73,11 +74,13 @@ class ChildLoader:
         while not self._address:
             await self._hear()
 
-    async def prepare(self, artifact_id: str) -> pb.PreparedFile:
-        """Where the weights are."""
+    async def prepare(self, artifact_id: str, layout: KernelLayout | None = None) -> pb.PreparedFile:
+        """Where the weights are, in that layout or as they are stored."""
+        wanted = pb.WeightLayout(**layout._asdict()) if layout else None
+        request = pb.PrepareArtifactRequest(artifact_id=artifact_id, layout=wanted)
         async with connect(self._address) as channel:
             stub: Any = LoaderServiceStub(channel)
-            call = stub.PrepareArtifact(pb.PrepareArtifactRequest(artifact_id=artifact_id), timeout=60)
+            call = stub.PrepareArtifact(request, timeout=60)
             *_, last = [response async for response in call]
         file: pb.PreparedFile = last.prepared.files[0]
         return file

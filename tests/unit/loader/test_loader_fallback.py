@@ -201,7 +201,7 @@ async def test_the_registry_is_asked_only_where_that_is_wanted(tmp_path: Path, i
             cache_dir=tmp_path / "cache",
             registry={"url": server.url, "fallback_enabled": is_enabled},
         )
-        async with supply(config, CollectorRegistry()) as artifacts:
+        async with supply(config, CollectorRegistry()) as (artifacts, _):
             with pytest.raises(NotFound):
                 await bring_all(artifacts, manifest.id)
             if isinstance(artifacts, FallbackArtifacts):
@@ -227,7 +227,7 @@ async def test_a_fallback_that_cannot_be_keeps_no_loader_from_its_store(
     cache = tmp_path / "file" / "cache" if missing == "cache" else tmp_path / "cache"
     config = LoaderConfig(store=str(store.root), cache_dir=cache, registry=registry)
     with capture_logs() as logs:
-        async with supply(config, CollectorRegistry()) as artifacts:
+        async with supply(config, CollectorRegistry()) as (artifacts, _):
             assert content_of(stored) == await bring_all(artifacts, stored.manifest.id)
     reason = {"token": "REGISTRY_TOKEN_UNREADABLE", "cache": "CACHE_UNUSABLE"}[missing]
     assert [reason] == [each["reason"] for each in logs if each["event"] == "fallback_unusable"]

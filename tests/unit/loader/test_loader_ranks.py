@@ -38,6 +38,7 @@ from services.loader.ranks import Ranks
 from services.loader.reading import Reading
 from services.loader.residents import Prepared
 from services.loader.shared_directory import HeldFile, UnfinishedFile
+from services.loader.wanted import Wanted
 from services.loader.weight_file import ReadMode, WeightFile
 from tests.unit.loader.disk import flip, open_descriptors
 
@@ -72,7 +73,7 @@ def files_in(directory: Path) -> list[str]:
 
 
 async def prepare(preparations: Preparations, artifact_id: ArtifactId, ranks: Ranks | None) -> Prepared:
-    async with contextlib.aclosing(preparations.prepare(artifact_id, ranks)) as steps:
+    async with contextlib.aclosing(preparations.prepare(artifact_id, Wanted(ranks))) as steps:
         *_, last = [step async for step in steps]
     assert isinstance(last, Prepared)
     return last

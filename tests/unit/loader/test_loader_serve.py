@@ -113,6 +113,36 @@ async def test_an_artifact_is_prepared_over_the_wire(loader: Loader, stored: Sto
     assert stored.path(weights).read_bytes() == Path(file.mapped_path).read_bytes()
 
 
+async def test_a_layout_is_had_over_the_wire(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path, cache_dir: Path
+) -> None:
+    """The answer says how matrices lie, and the registry which files are in memory; one that nobody knows is left out.
+
+    Fault injection: turns red when LoaderServicer passes no layout on.
+    """
+    config = configure(store=str(store.root), weights_dir=shm, cache_dir=cache_dir)
+    async with run_loader(config) as loader:
+        for abi, answered in (("packed32-v1", True), ("packed99-v1", False)):
+            layout = pb.WeightLayout(abi=abi, isa="x86")
+            request = pb.PrepareArtifactRequest(artifact_id=stored.manifest.id, layout=layout)
+            *_, last = [response async for response in loader.stub.PrepareArtifact(request, timeout=60)]
+            file = last.prepared.files[0]
+            assert (answered, layout if answered else pb.WeightLayout()) == (
+                file.HasField("layout"),
+                file.layout,
+            )
+            header = Header.decode(Path(file.mapped_path).read_bytes())
+            assert (file.identity, answered) == (header.identity, header.derived is not None)
+        names = (stored.manifest.id, f"{stored.manifest.id}.packed32-v1.x86")
+        async with (
+            View(loader.registry, keys.LOADERS, LoaderRecord) as view,
+            contextlib.aclosing(view.changes()) as changes,
+        ):
+            async for _ in changes:
+                if names == view.records[keys.loader(ProcessId("loader-1"))].weights:
+                    break
+
+
 async def test_a_rank_gets_its_part_over_the_wire(loader: Loader, stored: StoredArtifact) -> None:
     """A file of its own, with its own identity; a rank that cannot be is refused."""
     ranks = pb.TensorParallelRank(size=2, index=1, indices_here=[1])

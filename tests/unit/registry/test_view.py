@@ -128,3 +128,24 @@ async def test_a_view_that_keeps_lets_nothing_go_for_being_gone() -> None:
         await until(view, {"serving/m/stable": serving(7), "serving/m/canary": serving(1)})
         await store.put("serving/m/stable", serving(8).encode())
         await until(view, {"serving/m/stable": serving(8), "serving/m/canary": serving(1)})
+
+
+async def test_of_a_group_only_the_last_record_is_held() -> None:
+    """What came before it is let go, in a snapshot and after, an older one that is written anew stays out.
+
+    Fault injection: turns red when `_is_last` always says yes.
+    """
+    store = MemoryStore()
+    await store.put("serving/a/1", serving(1).encode())
+    await store.put("serving/a/2", serving(2).encode())
+    await store.put("serving/b/1", serving(3).encode())
+    async with View(store, keys.SERVING, Serving, group_of=lambda key, _: key.split("/")[1]) as view:
+        await view.synced()
+        assert {"serving/a/2": serving(2), "serving/b/1": serving(3)} == view.records
+        await store.put("serving/a/1", serving(4).encode())
+        await store.put("serving/a/3", serving(5).encode())
+        await until(view, {"serving/a/3": serving(5), "serving/b/1": serving(3)})
+        await store.delete("serving/a/3")
+        await until(view, {"serving/b/1": serving(3)})
+        await store.put("serving/a/4", serving(6).encode())
+        await until(view, {"serving/a/4": serving(6), "serving/b/1": serving(3)})

@@ -25,13 +25,13 @@ from services.common.registry.records import (
     Serving,
     Target,
 )
+from services.common.watermark import Bounds
 from services.scheduler.admission import Admission, Limits
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.fleet import Fleet
 from services.scheduler.occupancy import Delta, LiveTicket, Resident, Snapshot
 from services.scheduler.request import TicketRequest
-from services.scheduler.watermark import Bounds
 
 BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
 ARTIFACT: Final = ArtifactId("a" * 64)
@@ -123,12 +123,14 @@ def snapshot(
     *,
     tickets: Sequence[LiveTicket] = (),
     residents: Sequence[Resident] | None = None,
+    max_tickets: int = 0,
 ) -> Snapshot:
     return Snapshot(
         engine_instance_id=engine.instance_id,
         arena_bytes=blocks * BLOCK_BYTES,
         tickets=tuple(tickets),
         residents=(resident(),) if residents is None else tuple(residents),
+        max_tickets=max_tickets,
     )
 
 
@@ -157,10 +159,11 @@ def engine(
     blocks: int = 100,
     tickets: Sequence[LiveTicket] = (),
     residents: Sequence[Resident] | None = None,
+    max_tickets: int = 0,
 ) -> EngineInstance:
     """A heard engine, added to the fleet."""
     instance = fleet.arrive(engine_record(name, address=f"{name}:1"))
-    instance.begin(snapshot(instance, blocks, tickets=tickets, residents=residents))
+    instance.begin(snapshot(instance, blocks, tickets=tickets, residents=residents, max_tickets=max_tickets))
     return instance
 
 
@@ -188,12 +191,13 @@ def admission(
     max_prompt_tokens: int = 262_144,
     unstarted_tokens: int = 4096,
     ttl_ns: int = TTL_NS,
+    queue_wait_ns: int = 0,
 ) -> Admission:
     """An admission without engines, of a scheduler that leads."""
     made = Admission(
         Fleet(BOUNDS),
         AdmissionQueue(max_requests=max_requests, max_prompt_tokens=max_prompt_tokens),
-        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns),
+        Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns, queue_wait_ns=queue_wait_ns),
     )
     made.lead(1)
     return made

@@ -62,6 +62,24 @@ def test_a_request_that_fits_is_granted_at_once() -> None:
     assert 300 == place.ledger.promised_bytes
 
 
+def test_requests_over_what_an_engine_takes_at_once_wait() -> None:
+    """However much memory there is: a ticket counts from its grant until the engine closes it; another engine helps.
+
+    Fault injection: turns red when Ledger.can_grant looks at bytes alone.
+    """
+    admitting = admission()
+    place = engine(admitting.fleet, max_tickets=2)
+    first, _ = admitted(admitting, blocks(1)), admitted(admitting, blocks(1))
+    waits = [blocks(1), blocks(1)]
+    assert [None, None] == [admitting.admit(each, 0) for each in waits]
+    place.follow(Delta(tickets=(live(first.ticket.id, started=True),)))
+    assert [] == admitting.decide(0)
+    place.follow(Delta(closed=(first.ticket.id,)))
+    assert waits[:1] == [grant.request for grant in admitting.decide(0)]
+    engine(admitting.fleet, "other", max_tickets=1)
+    assert [(waits[1], "other")] == [(grant.request, grant.engine_id) for grant in admitting.decide(0)]
+
+
 def test_the_head_waits_and_nobody_overtakes_it() -> None:
     """A small request behind a large one waits, although it would fit."""
     admitting = admission()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from services.common.registry.records import GenerationState
+from services.common.watermark import Level
 from services.scheduler.engine_instance import Contact, EngineInstance
 from services.scheduler.fleet import Fleet
 from services.scheduler.placement import place
 from services.scheduler.request import TicketRequest
-from services.scheduler.watermark import Level
 from tests.unit.scheduler.builders import (
     ARTIFACT,
     BOUNDS,

@@ -1,1 +1,1 @@
-"""The native set: C for CPUs with AVX-512 and its bfloat16 dot products, one call per step."""
+"""The native sets: C for CPUs with AVX-512 and its bfloat16 dot products, or with AVX2; one call per step."""

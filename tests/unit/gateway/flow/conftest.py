@@ -31,6 +31,7 @@ from services.common.registry.view import View
 from services.common.ticket import Ticket
 from services.gateway.catalog import Catalog
 from services.gateway.completion import Completions, Limits
+from services.gateway.contexts import Contexts
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.ports import EngineMessage, Grant, TokenRequest
 from services.gateway.request import Request, TextPrompt
@@ -153,11 +154,12 @@ class Flow:
     def __init__(self, store: MemoryStore, files: ScriptedFiles, catalog: Catalog) -> None:
         self.store, self.files, self.catalog = store, files, catalog
         self.scheduler, self.engines = ScriptedScheduler(), ScriptedEngines()
-        self.running = Running()
+        self.running = Running(1_000)
         self.returns = TicketReturns(self.scheduler)
         self.registry = CollectorRegistry()
         self.completions = Completions(
             catalog=catalog,
+            contexts=Contexts({}),
             scheduler=self.scheduler,
             engines=self.engines,
             running=self.running,

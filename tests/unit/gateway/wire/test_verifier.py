@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 import grpc
 import pytest
 
 from halogen.v1 import loader_pb2 as pb
 from halogen.v1 import loader_pb2_grpc
+from services.common.checkpoint.kernel_layout import PACKED32, KernelLayout
 from services.common.errors import CorruptData, HalogenError, Unavailable
 from services.common.ids import ArtifactId
 from services.common.rpc.client import ChannelPool
@@ -28,12 +29,16 @@ class DyingLoader(loader_pb2_grpc.LoaderServiceServicer):
     def __init__(self, deaths: int, error: HalogenError | None = None) -> None:
         self.deaths = deaths
         self.error = error
-        self.asked = 0
+        self.requests: list[pb.PrepareArtifactRequest] = []
+
+    @property
+    def asked(self) -> int:
+        return len(self.requests)
 
     async def PrepareArtifact(  # noqa: N802  # gRPC's name
         self, request: pb.PrepareArtifactRequest, context: Any
     ) -> AsyncIterator[pb.PrepareArtifactResponse]:
-        self.asked += 1
+        self.requests.append(request)
         yield pb.PrepareArtifactResponse(progress=pb.PrepareProgress(done_bytes=1, total_bytes=2))
         if self.asked <= self.deaths:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
@@ -46,14 +51,16 @@ class DyingLoader(loader_pb2_grpc.LoaderServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def serving(loader: DyingLoader) -> AsyncIterator[LoaderVerifier]:
+async def serving(
+    loader: DyingLoader, layouts: Sequence[KernelLayout | None] = (None,)
+) -> AsyncIterator[LoaderVerifier]:
     server = grpc.aio.server()
     loader_pb2_grpc.add_LoaderServiceServicer_to_server(loader, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         async with ChannelPool() as channels, registered(f"127.0.0.1:{port}") as loaders:
-            yield LoaderVerifier(channels, loaders)
+            yield LoaderVerifier(channels, loaders, lambda: frozenset(layouts))
     finally:
         await server.stop(None)
 
@@ -85,3 +92,30 @@ async def test_what_a_loader_says_is_passed_on(error: HalogenError) -> None:
         with pytest.raises(type(error), match=error.message):
             [step async for step in verifier.verify(ARTIFACT)]
     assert 1 == loader.asked
+
+
+PLAIN: Final = pb.PrepareArtifactRequest(artifact_id=ARTIFACT)
+LOOK: Final = pb.PrepareArtifactRequest(artifact_id=ARTIFACT, verify_only=True)
+PACK: Final = pb.PrepareArtifactRequest(artifact_id=ARTIFACT, layout=pb.WeightLayout(**PACKED32._asdict()))
+
+
+@pytest.mark.parametrize(
+    ("layouts", "verify_only", "requests"),
+    [
+        ([None], False, [PLAIN]),
+        ([PACKED32], False, [LOOK, PACK]),
+        ([None, PACKED32], False, [PLAIN]),
+        ([], False, [LOOK]),
+        ([PACKED32], True, [LOOK]),
+    ],
+)
+async def test_what_engines_map_is_kept_after_the_artifact_itself_was_verified(
+    layouts: list[KernelLayout | None], verify_only: bool, requests: list[pb.PrepareArtifactRequest]
+) -> None:
+    """Packed weights may lie on a disk already: they say nothing of the artifact's own bytes.
+
+    Fault injection: turns red when LoaderVerifier has packed weights prepared alone, or plain ones beside them.
+    """
+    async with serving(loader := DyingLoader(deaths=0), layouts) as verifier:
+        steps = [step async for step in verifier.verify(ARTIFACT, verify_only=verify_only)]
+    assert (requests, Verified(2, 2)) == (loader.requests, steps[-1])

@@ -4,9 +4,17 @@
 
 #include <math.h>
 
+#include "kv.h"
 #include "lanes.h"
 
 #define ROWS 4  // computed at once
+#if REGISTERS >= 32
+#define AT_ONCE 2       // blocks whose keys are
+#define MOST_VECTORS 4  // sixteens of a value's elements that are
+#else
+#define AT_ONCE 1
+#define MOST_VECTORS 1
+#endif
 
 int tile_queries(const struct cache *cache) {
     const int group = cache->heads / cache->kv_heads;
@@ -34,167 +42,164 @@ size_t attend_scratch(const struct cache *cache, const struct tokens *tokens) {
     return (size_t)(score_stride(tokens) * most_rows(cache));
 }
 
-// Scores of `rows` queries with the keys of two blocks; lane i of out[r][b] is key i of block b.
-INLINE void score_blocks(const char *const *queries, const char *first, const char *second, int rows, int head_dim,
-                         bool is_bf16, __m512 out[ROWS][2]) {
-    for (int r = 0; r < rows; r++) out[r][0] = out[r][1] = _mm512_setzero_ps();
-    const int steps = is_bf16 ? head_dim / 2 : head_dim;
-    for (int d = 0; d < steps; d++) {
-        const __m512i one = _mm512_loadu_si512(first + d * 64), two = _mm512_loadu_si512(second + d * 64);
-        for (int r = 0; r < rows; r++) {
-            const __m512i query = _mm512_set1_epi32(((const int32_t *)queries[r])[d]);
-            if (is_bf16) {
-                out[r][0] = _mm512_dpbf16_ps(out[r][0], pairs(one), pairs(query));
-                out[r][1] = _mm512_dpbf16_ps(out[r][1], pairs(two), pairs(query));
+// Up to four rows of a tile with one kv head: queries, and where their results go.
+struct rows {
+    const char *queries[ROWS];
+    void *mixed[ROWS];
+    int lengths[ROWS];  // keys that each may see
+    int keys;           // that the last of them may see, the most
+    const char *first;  // the kv head's keys in block 0
+    const int32_t *table;
+    float *scores;  // [ROWS, stride]
+    ptrdiff_t stride;
+};
+
+// Scores of `rows` queries with the keys of AT_ONCE blocks; lane i of out[r][b] is key i of block b.
+INLINE void score_blocks(const char *const *queries, const char *const *keys, int rows, int head_dim,
+                         enum kv_kind kind, f32s out[ROWS][AT_ONCE]) {
+    for (int r = 0; r < rows; r++)
+        for (int b = 0; b < AT_ONCE; b++) out[r][b] = zeros();
+    const int steps = is_paired(kind) ? head_dim / 2 : head_dim;
+    for (int d = 0; d < steps; d++)
+        for (int b = 0; b < AT_ONCE; b++)
+            if (is_paired(kind)) {
+                const pair_lanes key = pairs_of(load_words(keys[b] + d * 64));
+                for (int r = 0; r < rows; r++) out[r][b] = dot_pairs(out[r][b], key, every_pair(queries[r] + d * 4));
             } else {
-                out[r][0] = _mm512_fmadd_ps(_mm512_castsi512_ps(one), _mm512_castsi512_ps(query), out[r][0]);
-                out[r][1] = _mm512_fmadd_ps(_mm512_castsi512_ps(two), _mm512_castsi512_ps(query), out[r][1]);
+                const f32s key = load_elements(keys[b], (ptrdiff_t)d * LANES, LANES, kind);
+                for (int r = 0; r < rows; r++)
+                    out[r][b] = multiply_add(key, everywhere(((const float *)queries[r])[d]), out[r][b]);
+            }
+}
+
+INLINE void score_rows(const struct rows *q, int rows, const struct cache *cache, enum kv_kind kind) {
+    const int blocks = (q->keys + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    const f32s scale = everywhere(1.0f / sqrtf((float)cache->head_dim));
+    for (int first = 0; first < blocks; first += AT_ONCE) {
+        f32s out[ROWS][AT_ONCE];
+        const char *keys[AT_ONCE];
+        for (int b = 0; b < AT_ONCE; b++)
+            keys[b] = q->first + q->table[least(first + b, blocks - 1)] * cache->block_bytes;
+        score_blocks(q->queries, keys, rows, cache->head_dim, kind, out);
+        for (int r = 0; r < rows; r++)
+            for (int b = 0; b < AT_ONCE; b++) {
+                f32s scores = multiply(out[r][b], scale);
+                if (kind == KV_I8) scores = multiply(scores, load_all(scales_of(keys[b], cache->head_dim)));
+                store_all(q->scores + r * q->stride + (first + b) * BLOCK_TOKENS, scores);
+            }
+    }
+}
+
+static f32s greatest_score(const float *scores, int keys) {
+    const f32s nothing = everywhere(-INFINITY);
+    f32s greatest = nothing;
+    for (int k = 0; k < keys; k += LANES) greatest = larger(greatest, load_or(scores + k, keys - k, nothing));
+    return everywhere(greatest_lane(greatest));
+}
+
+// Turns a row's scores into weights, e^(score - greatest), in place and in bfloat16 where values are paired; zeros
+// up to the end of the last block. Weights of int8 values are multiplied by the values' scales. Returns one over
+// the weights' sum.
+static float soften(const struct rows *q, int row, const struct cache *cache) {
+    const enum kv_kind kind = cache->kind;
+    float *scores = q->scores + row * q->stride;
+    const int keys = q->lengths[row];
+    const f32s top = greatest_score(scores, keys), nothing = everywhere(-INFINITY);
+    f32s sum = zeros();
+    for (int k = 0; k < q->keys; k += LANES) {
+        const int count = keys > k ? keys - k : 0;
+        f32s weights = keep(exp_lanes(subtract(load_or(scores + k, count, nothing), top)), count);
+        sum = add(sum, weights);
+        if (kind == KV_I8) {
+            const char *values = q->first + q->table[k / BLOCK_TOKENS] * cache->block_bytes + cache->head_bytes;
+            weights = keep(multiply(weights, load_all(scales_of(values, cache->head_dim))), count);
+        }
+        if (is_paired(kind)) store_bf16((bf16 *)scores + k, LANES, weights);
+        else store_all(scores + k, weights);
+    }
+    return 1.0f / sum_lanes(sum);
+}
+
+// Adds weight times value over all keys, for `rows` queries and up to `vectors` times 16 elements of the head, of
+// which the last vector has `last`.
+INLINE void mix(const char *values, const struct rows *q, int rows, int vectors, int last, const struct cache *cache,
+                enum kv_kind kind, f32s out[ROWS][MOST_VECTORS]) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) out[r][v] = zeros();
+    const int width = is_paired(kind) ? 2 : 1, per_block = BLOCK_TOKENS / width;  // keys that one line holds
+    const ptrdiff_t line_bytes = (ptrdiff_t)cache->head_dim * width * width_of(kind);
+    const int lines = (q->keys + width - 1) / width;
+    for (int line = 0; line < lines; line++) {
+        const char *at =
+            values + q->table[line / per_block] * cache->block_bytes + line % per_block * line_bytes;
+        if (is_paired(kind)) {
+            pair_lanes value[MOST_VECTORS];
+            for (int v = 0; v < vectors; v++)
+                value[v] = pairs_of(load_words_some(at + v * 64, v + 1 < vectors ? LANES : last));
+            for (int r = 0; r < rows; r++) {
+                const pair_lanes weight = every_pair(q->scores + r * q->stride + line);
+                for (int v = 0; v < vectors; v++) out[r][v] = dot_pairs(out[r][v], value[v], weight);
+            }
+        } else {
+            f32s value[MOST_VECTORS];
+            for (int v = 0; v < vectors; v++)
+                value[v] = load_elements(at, v * LANES, v + 1 < vectors ? LANES : last, kind);
+            for (int r = 0; r < rows; r++) {
+                const f32s weight = everywhere(q->scores[r * q->stride + line]);
+                for (int v = 0; v < vectors; v++) out[r][v] = multiply_add(value[v], weight, out[r][v]);
             }
         }
     }
 }
 
-INLINE void score_rows(const char *const *queries, const char *keys, const int32_t *table, int blocks, int rows,
-                       const struct cache *cache, bool is_bf16, float *scores, ptrdiff_t stride, float scale) {
-    for (int b = 0; b < blocks; b += 2) {
-        __m512 out[ROWS][2];
-        const char *first = keys + table[b] * cache->block_bytes;
-        const char *second = b + 1 < blocks ? keys + table[b + 1] * cache->block_bytes : first;
-        score_blocks(queries, first, second, rows, cache->head_dim, is_bf16, out);
-        for (int r = 0; r < rows; r++)
-            for (int half = 0; half < 2; half++)
-                _mm512_storeu_ps(scores + r * stride + (b + half) * BLOCK_TOKENS,
-                                 _mm512_mul_ps(out[r][half], _mm512_set1_ps(scale)));
-    }
-}
-
-// Turns a row's scores into weights, e^(score - greatest), in place and in the cache's type; zeros up to `until`.
-// Returns one over their sum.
-static float soften(float *scores, int keys, int until, bool is_bf16) {
-    const __m512 nothing = _mm512_set1_ps(-INFINITY);
-    __m512 greatest = nothing, sum = _mm512_setzero_ps();
-    for (int k = 0; k < keys; k += LANES) {
-        const __mmask16 mask = first_lanes(keys - k);
-        greatest = _mm512_max_ps(greatest, _mm512_mask_loadu_ps(nothing, mask, scores + k));
-    }
-    const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(greatest));
-    for (int k = 0; k < until; k += LANES) {
-        const __mmask16 mask = keys > k ? first_lanes(keys - k) : 0;
-        __m512 weights = exp_lanes(_mm512_sub_ps(_mm512_mask_loadu_ps(nothing, mask, scores + k), top));
-        weights = _mm512_maskz_mov_ps(mask, weights);
-        sum = _mm512_add_ps(sum, weights);
-        if (is_bf16) _mm256_storeu_si256((__m256i *)((bf16 *)scores + k), narrow(weights));
-        else _mm512_storeu_ps(scores + k, weights);
-    }
-    return 1.0f / sum_lanes(sum);
-}
-
-// Adds weight times value over all keys, for `rows` queries and up to `vectors` times 16 elements of the head.
-INLINE void mix(const char *values, const int32_t *table, int keys, int rows, int vectors, __mmask16 last,
-                const struct cache *cache, bool is_bf16, const float *weights, ptrdiff_t stride,
-                __m512 out[ROWS][4]) {
+INLINE void mix_vectors(const struct rows *q, int d, int rows, int vectors, const struct cache *cache,
+                        enum kv_kind kind, const float *scales) {
+    const int last = least(LANES, cache->head_dim - d - (vectors - 1) * LANES);
+    const char *values = q->first + cache->head_bytes + (ptrdiff_t)d * (is_paired(kind) ? 4 : width_of(kind));
+    f32s sums[ROWS][MOST_VECTORS];
+    // Where part of a vector goes through a copy, whole ones are spared it.
+    if (MOST_VECTORS == 1 && last == LANES) mix(values, q, rows, vectors, LANES, cache, kind, sums);
+    else mix(values, q, rows, vectors, last, cache, kind, sums);
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) out[r][v] = _mm512_setzero_ps();
-    const int width = is_bf16 ? 2 : 1, per_block = BLOCK_TOKENS / width;  // keys that one multiplication takes
-    const int lines = (keys + width - 1) / width;
-    for (int line = 0; line < lines; line++) {
-        const char *at = values + table[line / per_block] * cache->block_bytes +
-                         (ptrdiff_t)(line % per_block) * cache->head_dim * 4;
-        __m512i value[4];
         for (int v = 0; v < vectors; v++)
-            value[v] = _mm512_maskz_loadu_epi32(v + 1 < vectors ? 0xffff : last, at + v * 64);
-        for (int r = 0; r < rows; r++) {
-            const __m512i weight = _mm512_set1_epi32(((const int32_t *)(weights + r * stride))[line]);
-            for (int v = 0; v < vectors; v++)
-                if (is_bf16) out[r][v] = _mm512_dpbf16_ps(out[r][v], pairs(value[v]), pairs(weight));
-                else
-                    out[r][v] =
-                        _mm512_fmadd_ps(_mm512_castsi512_ps(value[v]), _mm512_castsi512_ps(weight), out[r][v]);
-        }
-    }
+            store_any(q->mixed[r], d + v * LANES, v + 1 < vectors ? LANES : last,
+                      multiply(sums[r][v], everywhere(scales[r])), cache->mixes_bf16);
 }
 
-INLINE void store_row(void *out, int at, __m512 x, __mmask16 mask, bool is_bf16) {
-    if (is_bf16) _mm256_mask_storeu_epi16((bf16 *)out + at, mask, narrow(x));
-    else _mm512_mask_storeu_ps((float *)out + at, mask, x);
+INLINE void mix_rows(const struct rows *q, int rows, const struct cache *cache, enum kv_kind kind,
+                     const float *scales) {
+    int d = 0;
+#if REGISTERS >= 32
+    for (; cache->head_dim - d > 3 * LANES; d += 4 * LANES) mix_vectors(q, d, rows, 4, cache, kind, scales);
+    for (; cache->head_dim - d > LANES; d += 2 * LANES) mix_vectors(q, d, rows, 2, cache, kind, scales);
+#endif
+    for (; d < cache->head_dim; d += LANES) mix_vectors(q, d, rows, 1, cache, kind, scales);
 }
 
-INLINE void mix_rows(const char *values, const int32_t *table, int keys, int rows, const struct cache *cache,
-                     bool is_bf16, const float *weights, ptrdiff_t stride, const float *scales, void *const *out) {
-    for (int d = 0; d < cache->head_dim; d += 4 * LANES) {
-        const int left = cache->head_dim - d, vectors = least(4, (left + LANES - 1) / LANES);
-        const __mmask16 last = first_lanes(left - (vectors - 1) * LANES);
-        const char *part = values + (ptrdiff_t)d * 4;
-        __m512 sums[ROWS][4];
-        switch (vectors) {
-        case 4: mix(part, table, keys, rows, 4, last, cache, is_bf16, weights, stride, sums); break;
-        case 3: mix(part, table, keys, rows, 3, last, cache, is_bf16, weights, stride, sums); break;
-        case 2: mix(part, table, keys, rows, 2, last, cache, is_bf16, weights, stride, sums); break;
-        default: mix(part, table, keys, rows, 1, last, cache, is_bf16, weights, stride, sums);
-        }
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vectors; v++)
-                store_row(out[r], d + v * LANES, _mm512_mul_ps(sums[r][v], _mm512_set1_ps(scales[r])),
-                          v + 1 < vectors ? 0xffff : last, is_bf16);
-    }
-}
-
-// Up to four rows of a tile, start to end. `lengths` are the keys that each may see, none more than `keys`.
-INLINE void attend_rows(const char *const *queries, void *const *out, const int *lengths, int keys, int rows,
-                        const char *first_keys, const int32_t *table, const struct cache *cache, bool is_bf16,
-                        float *scores, ptrdiff_t stride) {
+INLINE void attend_rows(const struct rows *q, int rows, const struct cache *cache, enum kv_kind kind) {
     float scales[ROWS];
-    const float scale = 1.0f / sqrtf((float)cache->head_dim);
-    const int blocks = (keys + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    score_rows(queries, first_keys, table, blocks, rows, cache, is_bf16, scores, stride, scale);
-    for (int r = 0; r < rows; r++)
-        scales[r] = soften(scores + r * stride, lengths[r], blocks * BLOCK_TOKENS, is_bf16);
-    mix_rows(first_keys + cache->value_bytes, table, keys, rows, cache, is_bf16, scores, stride, scales, out);
+    score_rows(q, rows, cache, kind);
+    for (int r = 0; r < rows; r++) scales[r] = soften(q, r, cache);
+    mix_rows(q, rows, cache, kind, scales);
 }
 
-INLINE void attend_any_rows(const char *const *queries, void *const *out, const int *lengths, int keys, int rows,
-                            const char *first_keys, const int32_t *table, const struct cache *cache, bool is_bf16,
-                            float *scores, ptrdiff_t stride) {
+INLINE void attend_some(const struct rows *q, int rows, const struct cache *cache, enum kv_kind kind) {
     switch (rows) {
-    case 4: attend_rows(queries, out, lengths, keys, 4, first_keys, table, cache, is_bf16, scores, stride); break;
-    case 3: attend_rows(queries, out, lengths, keys, 3, first_keys, table, cache, is_bf16, scores, stride); break;
-    case 2: attend_rows(queries, out, lengths, keys, 2, first_keys, table, cache, is_bf16, scores, stride); break;
-    default: attend_rows(queries, out, lengths, keys, 1, first_keys, table, cache, is_bf16, scores, stride);
+    case 4: attend_rows(q, 4, cache, kind); break;
+    case 3: attend_rows(q, 3, cache, kind); break;
+    case 2: attend_rows(q, 2, cache, kind); break;
+    default: attend_rows(q, 1, cache, kind);
     }
 }
 
 // Elements i and i + head_dim / 2 turn together.
-INLINE void rotate(const float *x, const float *cos, const float *sin, int half, void *out, bool is_bf16) {
+static void rotate(const float *x, const float *cos, const float *sin, int half, void *out, bool is_bf16) {
     for (int i = 0; i < half; i += LANES) {
-        const __mmask16 mask = first_lanes(half - i);
-        const __m512 low = _mm512_maskz_loadu_ps(mask, x + i), high = _mm512_maskz_loadu_ps(mask, x + half + i);
-        const __m512 c = _mm512_maskz_loadu_ps(mask, cos + i), s = _mm512_maskz_loadu_ps(mask, sin + i);
-        store_row(out, i, _mm512_sub_ps(_mm512_mul_ps(low, c), _mm512_mul_ps(high, s)), mask, is_bf16);
-        store_row(out, half + i, _mm512_add_ps(_mm512_mul_ps(high, c), _mm512_mul_ps(low, s)), mask, is_bf16);
-    }
-}
-
-static void store_bf16(const bf16 *key, const float *value, char *keys, char *values, int slot, int head_dim,
-                       bool is_last) {
-    int32_t *key_pairs = (int32_t *)keys;
-    for (int i = 0; i < head_dim / 2; i++) key_pairs[i * BLOCK_TOKENS + slot] = ((const int32_t *)key)[i];
-    bf16 *line = (bf16 *)values + (ptrdiff_t)(slot / 2) * head_dim * 2 + slot % 2;
-    for (int d = 0; d < head_dim; d += LANES) {
-        const __mmask16 mask = first_lanes(head_dim - d);
-        bf16 narrowed[LANES];
-        _mm256_storeu_si256((__m256i *)narrowed, narrow(_mm512_maskz_loadu_ps(mask, value + d)));
-        for (int i = 0; i < least(LANES, head_dim - d); i++) {
-            line[2 * (d + i)] = narrowed[i];
-            // Values are multiplied in pairs of tokens: where the pair has no second token yet, it is zero.
-            if (is_last && slot % 2 == 0) line[2 * (d + i) + 1] = 0;
-        }
-    }
-}
-
-static void store_f32(const float *key, const float *value, char *keys, char *values, int slot, int head_dim) {
-    for (int d = 0; d < head_dim; d++) {
-        ((float *)keys)[d * BLOCK_TOKENS + slot] = key[d];
-        ((float *)values)[(ptrdiff_t)slot * head_dim + d] = value[d];
+        const int left = half - i;
+        const f32s low = load(x + i, left), high = load(x + half + i, left);
+        const f32s c = load(cos + i, left), s = load(sin + i, left);
+        store_any(out, i, left, subtract(multiply(low, c), multiply(high, s)), is_bf16);
+        store_any(out, half + i, left, add(multiply(high, c), multiply(low, s)), is_bf16);
     }
 }
 
@@ -208,50 +213,58 @@ static int sequence_of(const struct tokens *tokens, int token) {
     return low;
 }
 
+// Queries are bfloat16 where keys are paired, else float32.
+static ptrdiff_t query_bytes(const struct cache *cache) {
+    return (ptrdiff_t)cache->head_dim * (is_paired(cache->kind) ? 2 : 4);
+}
+
 // One token with one kv head and the group of heads that shares it.
 static void rotate_and_store(const struct attention *a, int token, int sequence, int kv_head) {
     const struct cache *cache = a->cache;
-    const int size = cache->head_dim, width = cache->is_bf16 ? 2 : 4, group = cache->heads / cache->kv_heads;
-    const int position = a->tokens->positions[token], slot = position % BLOCK_TOKENS;
+    const int size = cache->head_dim, group = cache->heads / cache->kv_heads;
+    const int position = a->tokens->positions[token];
     const float *cos = a->cos + (ptrdiff_t)position * (size / 2), *sin = a->sin + (ptrdiff_t)position * (size / 2);
     const float *q = a->qkv + (ptrdiff_t)token * (cache->heads + 2 * cache->kv_heads) * size;
     const float *key = q + (cache->heads + kv_head) * size, *value = key + cache->kv_heads * size;
+    const ptrdiff_t bytes = query_bytes(cache);
+    char *queries = (char *)a->queries + (ptrdiff_t)token * cache->heads * bytes;
     for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
-        rotate(q + h * size, cos, sin, size / 2,
-               (char *)a->queries + ((ptrdiff_t)token * cache->heads + h) * size * width, cache->is_bf16);
+        rotate(q + h * size, cos, sin, size / 2, queries + h * bytes, is_paired(cache->kind));
     const int32_t block = a->tokens->tables[(ptrdiff_t)sequence * a->tokens->table_width + position / BLOCK_TOKENS];
-    char *keys = cache->keys + block * cache->block_bytes + (ptrdiff_t)kv_head * size * width * 2 * BLOCK_TOKENS;
     float turned[size];
-    rotate(key, cos, sin, size / 2, turned, cache->is_bf16);
-    if (cache->is_bf16)
-        store_bf16((bf16 *)turned, value, keys, keys + cache->value_bytes, slot, size,
-                   token + 1 == a->tokens->rows[sequence + 1]);
-    else store_f32(turned, value, keys, keys + cache->value_bytes, slot, size);
+    rotate(key, cos, sin, size / 2, turned, false);
+    store_token(cache, turned, value, cache->keys + block * cache->block_bytes + 2 * kv_head * cache->head_bytes,
+                position % BLOCK_TOKENS, token + 1 == a->tokens->rows[sequence + 1]);
 }
 
 // One tile with one kv head: row i is query i / group with head i % group of the group.
-static void attend_tile(const struct attention *a, const struct tile *tile, int kv_head, float *scores) {
+INLINE void attend_kind(const struct attention *a, const struct tile *tile, int kv_head, float *scores,
+                        enum kv_kind kind) {
     const struct cache *cache = a->cache;
-    const int group = cache->heads / cache->kv_heads, width = cache->is_bf16 ? 2 : 4;
-    const ptrdiff_t head_bytes = (ptrdiff_t)cache->head_dim * width, stride = score_stride(a->tokens);
-    const char *keys = cache->keys + kv_head * head_bytes * 2 * BLOCK_TOKENS;
-    const int32_t *table = a->tokens->tables + (ptrdiff_t)tile->sequence * a->tokens->table_width;
+    const int group = cache->heads / cache->kv_heads;
+    struct rows q = {.first = cache->keys + 2 * kv_head * cache->head_bytes,
+                     .table = a->tokens->tables + (ptrdiff_t)tile->sequence * a->tokens->table_width,
+                     .scores = scores,
+                     .stride = score_stride(a->tokens)};
     for (int first = 0; first < tile->count * group; first += ROWS) {
         const int rows = least(ROWS, tile->count * group - first);
-        const char *from[ROWS];
-        void *to[ROWS];
-        int lengths[ROWS];
         for (int r = 0; r < rows; r++) {
             const int token = tile->first + (first + r) / group, head = kv_head * group + (first + r) % group;
-            const ptrdiff_t at = ((ptrdiff_t)token * cache->heads + head) * head_bytes;
-            from[r] = (const char *)a->queries + at;
-            to[r] = (char *)a->mixed + at;
-            lengths[r] = a->tokens->positions[token] + 1;
+            const ptrdiff_t at = (ptrdiff_t)token * cache->heads + head;
+            q.queries[r] = (const char *)a->queries + at * query_bytes(cache);
+            q.mixed[r] = (char *)a->mixed + at * cache->head_dim * (cache->mixes_bf16 ? 2 : 4);
+            q.lengths[r] = q.keys = a->tokens->positions[token] + 1;
         }
-        const int most = lengths[rows - 1];
-        if (cache->is_bf16)
-            attend_any_rows(from, to, lengths, most, rows, keys, table, cache, true, scores, stride);
-        else attend_any_rows(from, to, lengths, most, rows, keys, table, cache, false, scores, stride);
+        attend_some(&q, rows, cache, kind);
+    }
+}
+
+static void attend_tile(const struct attention *a, const struct tile *tile, int kv_head, float *scores) {
+    switch (a->cache->kind) {
+    case KV_BF16: attend_kind(a, tile, kv_head, scores, KV_BF16); break;
+    case KV_F16: attend_kind(a, tile, kv_head, scores, KV_F16); break;
+    case KV_I8: attend_kind(a, tile, kv_head, scores, KV_I8); break;
+    default: attend_kind(a, tile, kv_head, scores, KV_F32);
     }
 }
 

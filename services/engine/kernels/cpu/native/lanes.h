@@ -1,11 +1,13 @@
-// Sixteen floats at a time: loads, stores, fixed sums. Every order of summation of this library is in here
-// or in a loop over absolute indices, so that results do not depend on what else is computed.
+// Sixteen floats at a time: the only vectors that the kernels know. Every order of summation of this library is in
+// here or in a loop over absolute indices, so that results do not depend on what else is computed.
+//
+// Each library is built for one instruction set, from the same sources; only the two headers that are included below
+// name its instructions. A `count` says how many of the sixteen are meant, 16 or more all: the rest is read as zero
+// and not written.
 #ifndef HALOGEN_LANES_H
 #define HALOGEN_LANES_H
 
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
-
-#include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,63 +15,46 @@
 #define LANES 16
 
 typedef uint16_t bf16;
+typedef uint16_t f16;
 
 INLINE int least(int a, int b) { return a < b ? a : b; }
 
-// The first `count` of sixteen lanes; all for 16 and more.
-INLINE __mmask16 first_lanes(int count) {
-    return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
-}
-
-INLINE __m512 widen(__m256i halves) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-
-// float32 to bfloat16, ties to even; keeps infinities and NaN.
-INLINE __m256i narrow(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
-
-INLINE __m512bh pairs(__m512i bits) { return (__m512bh)bits; }
-
-// Adds lane i to i + 8, then to i + 4, i + 2, i + 1. sum_tile() uses the same tree.
-INLINE float sum_lanes(__m512 x) {
-    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
-}
-
-INLINE __m512 fold_halves(__m512 a, __m512 b) {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-}
-
-INLINE __m512 fold_quarters(__m512 ab, __m512 cd) {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
-}
-
-// Sums of sixteen vectors at once: lane 4 * i + j of the result is sum_lanes(x[i][j]).
-INLINE __m512 sum_tile(__m512 x[4][4]) {
-    __m512 q[4];
-    for (int j = 0; j < 4; j++)
-        q[j] = fold_quarters(fold_halves(x[0][j], x[1][j]), fold_halves(x[2][j], x[3][j]));
-    __m512 low = _mm512_add_ps(_mm512_shuffle_ps(q[0], q[1], 0x44), _mm512_shuffle_ps(q[0], q[1], 0xee));
-    __m512 high = _mm512_add_ps(_mm512_shuffle_ps(q[2], q[3], 0x44), _mm512_shuffle_ps(q[2], q[3], 0xee));
-    return _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x88), _mm512_shuffle_ps(low, high, 0xdd));
-}
+#ifdef HALOGEN_AVX2
+#include "lanes_avx2.h"
+#else
+#include "lanes_avx512.h"
+#endif
 
 // e to the x, for x <= 0; relative error below 2e-7. 2^n * e^r with |r| <= ln(2) / 2 (Cody and Waite 1980).
-INLINE __m512 exp_lanes(__m512 x) {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-104.0f));  // e^-104 is below every float; -inf goes this way too
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0x08);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-    return _mm512_scalef_ps(p, n);
+INLINE f32s exp_lanes(f32s x) {
+    x = larger(x, everywhere(-104.0f));  // e^-104 is below every float; -inf goes this way too
+    const f32s n = nearest(multiply(x, everywhere(1.44269504f)));
+    f32s r = multiply_subtract(n, everywhere(0.693359375f), x);
+    r = multiply_subtract(n, everywhere(-2.12194440e-4f), r);
+    f32s p = everywhere(1.9875691500e-4f);
+    p = multiply_add(p, r, everywhere(1.3981999507e-3f));
+    p = multiply_add(p, r, everywhere(8.3334519073e-3f));
+    p = multiply_add(p, r, everywhere(4.1665795894e-2f));
+    p = multiply_add(p, r, everywhere(1.6666665459e-1f));
+    p = multiply_add(p, r, everywhere(5.0000001201e-1f));
+    p = multiply_add(p, multiply(r, r), add(r, everywhere(1.0f)));
+    return times_power_of_two(p, n);
+}
+
+// x / (1 + e^-x), with e^-|x| so that nothing overflows.
+INLINE f32s silu(f32s x) {
+    const f32s one = everywhere(1.0f), decay = exp_lanes(minus_magnitude(x));
+    return multiply(x, divide(where_negative(x, decay, one), add(one, decay)));
+}
+
+// Elements first .. first + 15 of an array of bfloat16 or float32.
+INLINE f32s load_any(const void *array, ptrdiff_t first, int count, bool is_bf16) {
+    return is_bf16 ? load_bf16((const bf16 *)array + first, count) : load((const float *)array + first, count);
+}
+
+INLINE void store_any(void *array, ptrdiff_t first, int count, f32s x, bool is_bf16) {
+    if (is_bf16) store_bf16((bf16 *)array + first, count, x);
+    else store((float *)array + first, count, x);
 }
 
 #endif

@@ -8,29 +8,23 @@
 #define AHEAD_BYTES 2048           // how far ahead of its use memory is asked for
 #define PANEL_BYTES (192 * 1024)   // rows of x that stay in the second-level cache meanwhile
 
-INLINE __m512 dot_step(__m512 sum, const void *x, const void *w, bool is_bf16) {
-    if (is_bf16)
-        return _mm512_dpbf16_ps(sum, pairs(_mm512_loadu_si512(x)), pairs(_mm512_loadu_si512(w)));
-    return _mm512_fmadd_ps(_mm512_loadu_ps(x), _mm512_loadu_ps(w), sum);
+INLINE f32s dot_step(f32s sum, const void *x, const void *w, bool is_bf16) {
+    if (is_bf16) return dot_pairs(sum, pairs_of(load_words(x)), pairs_of(load_words(w)));
+    return multiply_add(load_all(x), load_all(w), sum);
 }
 
-INLINE __m512 dot_tail(__m512 sum, const void *x, const void *w, int left, bool is_bf16) {
-    if (is_bf16) {
-        __mmask32 mask = (__mmask32)((1u << left) - 1);
-        return _mm512_dpbf16_ps(sum, pairs(_mm512_maskz_loadu_epi16(mask, x)),
-                                pairs(_mm512_maskz_loadu_epi16(mask, w)));
-    }
-    __mmask16 mask = first_lanes(left);
-    return _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x), _mm512_maskz_loadu_ps(mask, w), sum);
+INLINE f32s dot_tail(f32s sum, const void *x, const void *w, int left, bool is_bf16) {
+    if (is_bf16) return dot_pairs(sum, pairs_of(load_bf16_words(x, left)), pairs_of(load_bf16_words(w, left)));
+    return multiply_add(load(x, left), load(w, left), sum);
 }
 
 // Adds up rows of x times one row of w, whose bytes are read from the first to the last.
-INLINE void dot_column(const char *x, const char *w, int rows, int inner, bool is_bf16, __m512 *sums, int stride) {
+INLINE void dot_column(const char *x, const char *w, int rows, int inner, bool is_bf16, f32s *sums, int stride) {
     const int width = is_bf16 ? 2 : 4, step = 64 / width;
     const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
     int k = 0;
     for (; k + step <= inner; k += step) {
-        if (rows > 2) _mm_prefetch(w + (ptrdiff_t)k * width + AHEAD_BYTES, _MM_HINT_T0);
+        if (rows > 2) fetch(w + (ptrdiff_t)k * width + AHEAD_BYTES);
         for (int i = 0; i < rows; i++)
             sums[i * stride] = dot_step(sums[i * stride], x + i * row_bytes + (ptrdiff_t)k * width,
                                         w + (ptrdiff_t)k * width, is_bf16);
@@ -43,14 +37,14 @@ INLINE void dot_column(const char *x, const char *w, int rows, int inner, bool i
 
 // The same for four rows of w side by side, each part of x read once for all of them. Meanwhile the four rows
 // after them are fetched, if that is asked for.
-INLINE void dot_columns(const char *x, const char *w, int rows, int inner, bool is_bf16, bool fetch,
-                        __m512 sums[4][4]) {
+INLINE void dot_columns(const char *x, const char *w, int rows, int inner, bool is_bf16, bool fetch_next,
+                        f32s sums[4][4]) {
     const int width = is_bf16 ? 2 : 4, step = 64 / width;
     const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
     int k = 0;
     for (; k + step <= inner; k += step)
         for (int j = 0; j < 4; j++) {
-            if (fetch) _mm_prefetch(w + 4 * (row_bytes + (ptrdiff_t)k * width) + j * 64, _MM_HINT_T0);
+            if (fetch_next) fetch(w + 4 * (row_bytes + (ptrdiff_t)k * width) + j * 64);
             for (int i = 0; i < rows; i++)
                 sums[i][j] = dot_step(sums[i][j], x + i * row_bytes + (ptrdiff_t)k * width,
                                       w + j * row_bytes + (ptrdiff_t)k * width, is_bf16);
@@ -68,23 +62,22 @@ enum access { STREAM, FETCH_NEXT, CACHED };
 
 // Products of up to 4 rows of x with up to 4 rows of w.
 INLINE void tile(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
-                 bool is_bf16, bool add, enum access access) {
+                 bool is_bf16, bool add_to, enum access access) {
     const ptrdiff_t row_bytes = (ptrdiff_t)inner * (is_bf16 ? 2 : 4);
-    __m512 sums[4][4];
+    f32s sums[4][4];
     for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) sums[i][j] = _mm512_setzero_ps();
-    if (columns < 4 || access == STREAM)
+        for (int j = 0; j < 4; j++) sums[i][j] = zeros();
+    // Where registers are few, sixteen sums do not fit them: columns go one by one.
+    if (columns < 4 || access == STREAM || REGISTERS < 32)
         for (int j = 0; j < columns; j++) dot_column(x, w + j * row_bytes, rows, inner, is_bf16, &sums[0][j], 4);
     else dot_columns(x, w, rows, inner, is_bf16, access == FETCH_NEXT, sums);
-    __m512 all = sum_tile(sums);
-    __m128 lines[4] = {_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 1),
-                       _mm512_extractf32x4_ps(all, 2), _mm512_extractf32x4_ps(all, 3)};
-    const __mmask8 mask = (__mmask8)((1u << columns) - 1);
-    for (int i = 0; i < rows; i++) {
-        float *line = y + i * stride;
-        if (add) lines[i] = _mm_add_ps(_mm_maskz_loadu_ps(mask, line), lines[i]);
-        _mm_mask_storeu_ps(line, mask, lines[i]);
-    }
+    float all[16];
+    sum_tile(sums, all);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            float *out = y + i * stride + j;
+            *out = add_to ? *out + all[4 * i + j] : all[4 * i + j];
+        }
 }
 
 // One panel of rows with a chunk of columns; whole tiles have their sizes known to the compiler.
@@ -127,18 +120,11 @@ static void any_panel(const char *x, const char *w, float *y, ptrdiff_t stride, 
     else panel_f32(x, w, y, stride, rows, columns, inner, add);
 }
 
-// silu(gate) * up for `columns` columns of a row: x / (1 + e^-x), with e^-|x| so that nothing overflows.
+// silu(gate) * up for `columns` columns of a row.
 static void gate_row(const float *gate, const float *up, void *y, int columns, bool is_bf16) {
     for (int j = 0; j < columns; j += LANES) {
-        const __mmask16 mask = first_lanes(columns - j);
-        const __m512 one = _mm512_set1_ps(1.0f);
-        __m512 x = _mm512_maskz_loadu_ps(mask, gate + j);
-        __m512 decay = exp_lanes(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(x)));
-        __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
-        __m512 sigmoid = _mm512_div_ps(_mm512_mask_blend_ps(negative, one, decay), _mm512_add_ps(one, decay));
-        __m512 out = _mm512_mul_ps(_mm512_mul_ps(x, sigmoid), _mm512_maskz_loadu_ps(mask, up + j));
-        if (is_bf16) _mm256_mask_storeu_epi16((bf16 *)y + j, mask, narrow(out));
-        else _mm512_mask_storeu_ps((float *)y + j, mask, out);
+        const int left = columns - j;
+        store_any(y, j, left, multiply(silu(load(gate + j, left)), load(up + j, left)), is_bf16);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +18,11 @@ struct gate {
     _Atomic int32_t sleepers;
 };
 
+// The part of some items that is a member's own: how many of them are claimed since the barrier's turn.
+struct share {
+    _Alignas(64) _Atomic uint64_t claimed;  // the turn in the upper half, the count in the lower
+};
+
 struct team {
     struct gate start, barrier;
     _Alignas(64) _Atomic int32_t arrived;
@@ -26,6 +32,7 @@ struct team {
     team_work work;
     void *argument;
     pthread_t *members;
+    struct share *shares;
 };
 
 struct member {
@@ -73,6 +80,29 @@ bool claim(struct team *team, int total, int chunk, int *first, int *end) {
     return *first < total;
 }
 
+// Claims the next items of `member`'s part of the whole.
+static bool claim_share(struct team *team, int member, int total, int chunk, int *first, int *end) {
+    const int begin = (int)((int64_t)total * member / team->threads);
+    const int size = (int)((int64_t)total * (member + 1) / team->threads) - begin;
+    const uint64_t turn = (uint64_t)(uint32_t)atomic_load(&team->barrier.turn) << 32;
+    struct share *share = team->shares + member;
+    uint64_t seen = atomic_load(&share->claimed);
+    int claimed;
+    do {
+        claimed = (seen >> 32) == (turn >> 32) ? (int)(uint32_t)seen : 0;
+        if (claimed >= size) return false;
+    } while (!atomic_compare_exchange_weak(&share->claimed, &seen, turn | (uint32_t)(claimed + chunk)));
+    *first = begin + claimed;
+    *end = *first + (chunk < size - claimed ? chunk : size - claimed);
+    return true;
+}
+
+bool claim_near(struct team *team, int member, int total, int chunk, int *first, int *end) {
+    for (int i = 0; i < team->threads; i++)
+        if (claim_share(team, (member + i) % team->threads, total, chunk, first, end)) return true;
+    return false;
+}
+
 static void *serve(void *argument) {
     struct member *self = argument;
     struct team *team = self->team;
@@ -101,6 +131,7 @@ void halogen_close_team(struct team *team) {
     open_gate(&team->start);
     for (int i = 1; i < team->threads; i++) pthread_join(team->members[i], NULL);
     free(team->members);
+    free(team->shares);
     free(team);
 }
 
@@ -119,9 +150,14 @@ static bool add_member(struct team *team, int number) {
 struct team *halogen_open_team(int32_t threads) {
     struct team *team = aligned_alloc(64, sizeof *team);
     if (!team) return NULL;
-    *team = (struct team){.threads = 1, .members = calloc((size_t)threads, sizeof(pthread_t))};
-    while (team->members && team->threads < threads && add_member(team, team->threads)) team->threads++;
-    if (team->threads == threads) return team;
+    *team = (struct team){.threads = 1,
+                          .members = calloc((size_t)threads, sizeof(pthread_t)),
+                          .shares = aligned_alloc(64, (size_t)threads * sizeof(struct share))};
+    if (team->members && team->shares) {
+        memset(team->shares, 0, (size_t)threads * sizeof(struct share));
+        while (team->threads < threads && add_member(team, team->threads)) team->threads++;
+        if (team->threads == threads) return team;
+    }
     halogen_close_team(team);
     return NULL;
 }

@@ -24,6 +24,10 @@ void run_team(struct team *team, team_work work, void *argument);
 // Claims the next `chunk` of `total` items between two barriers: *first .. *end - 1. False when none is left.
 bool claim(struct team *team, int total, int chunk, int *first, int *end);
 
+// The same for a member that should work through neighbouring items: first those of its own part, in order, then what
+// is left of the others'. Items of one pair of barriers are claimed by one of the two ways.
+bool claim_near(struct team *team, int member, int total, int chunk, int *first, int *end);
+
 // Returns once every member is here; then items can be claimed anew.
 void meet(struct team *team);
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.watermark import Bounds, Level, Watermark, next_level
+from services.common.watermark import Bounds, Level, Watermark, next_level
 from tests.unit.scheduler.builders import BOUNDS
 
 OPEN, SOFT, HARD = Level.OPEN, Level.SOFT, Level.HARD

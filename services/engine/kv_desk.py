@@ -1,0 +1,297 @@
+"""Where requests get the arena's memory: as much as they are expected to need, then more, from whoever came later."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from services.common.errors import InvalidRequest, Overloaded
+from services.common.kv import BLOCK_TOKENS
+from services.common.watermark import Bounds, Level, Watermark
+from services.engine.block_pool import BlockPool
+from services.engine.extent import growth
+from services.engine.job import ComeBack, Job, Order, SetBack
+from services.engine.loan import KvUse, Loan, Terms
+from services.engine.occupancy import RETRY_AFTER_S
+from services.engine.preemption import MOST_PREEMPTIONS, CostModel, Memory, Way, victims
+from services.engine.sequence import Phase
+from services.engine.swap_space import SwapSpace
+
+BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
+GROW_BELOW_TOKENS: Final = 16  # of room: steps enough for the blocks to come in time
+SET_BACK_BELOW_TOKENS: Final = 2  # of room: until then others may end by themselves
+
+log = structlog.get_logger()
+
+
+class KvDesk:
+    """Lends one arena's memory; told what becomes of requests, it orders the step thread to set them back.
+
+    The books are kept on the event loop alone. The step thread does what is ordered before its next step, and until
+    it has said so the memory is its own.
+
+    Args:
+        pool: The arena's.
+        order: Tells the step thread.
+        nudge: Tells it that somebody has room again.
+        cost: What ways cost, as far as is known.
+        swap: Host memory for what is copied out.
+        chunk_tokens: Most tokens of prompts in one step.
+        grown: Told of everyone that has got more.
+
+    Attributes:
+        loans: Everyone's, in order of age.
+        preemptions: Orders that were carried out, by way.
+        swap: As above.
+        waiting_bytes: What the first of those who wait for memory needs; to be asked by any thread.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        *,
+        order: Callable[[Order], None],
+        nudge: Callable[[], None],
+        cost: Callable[[], CostModel],
+        swap: SwapSpace,
+        chunk_tokens: int,
+        grown: Callable[[Loan], None],
+    ) -> None:
+        self.swap = swap
+        self.waiting_bytes = 0
+        self.preemptions: collections.Counter[Way] = collections.Counter()
+        self._pool = pool
+        self._order = order
+        self._nudge = nudge
+        self._cost = cost
+        self._chunk_blocks = -(-chunk_tokens // BLOCK_TOKENS) + 1
+        self._grown = grown
+        self._watermark = Watermark(BOUNDS)
+        self._ages = 0
+        self._loans: dict[Job, Loan] = {}
+        self._growing: dict[Job, Loan] = {}  # who may need more than it has
+        self._short: dict[Job, Loan] = {}  # who needs it now
+        self._parked: dict[Job, Loan] = {}  # who waits for memory to begin or to come back, in turn
+        self._tried: tuple[Job, int] | None = None  # who was not lent anything last, and the room then
+        self.loans: Mapping[Job, Loan] = MappingProxyType(self._loans)
+
+    @property
+    def parked(self) -> int:
+        """How many wait for memory."""
+        return len(self._parked)
+
+    @property
+    def use(self) -> KvUse:
+        """Of all requests together."""
+        uses = [loan.use for loan in self._loans.values()]
+        return KvUse(*map(sum, zip(*uses, strict=True)))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """In blocks of requests, without pages."""
+        return sum(loan.reserved_bytes for loan in self._loans.values())
+
+    def admit(self, job: Job, terms: Terms) -> Loan:
+        """Lends a new request what it is expected to need, or lets it wait, where it was promised.
+
+        Raises:
+            InvalidRequest: Its worst case exceeds the whole arena.
+            Overloaded: There is no room, and nothing was promised, or more than there is.
+        """
+        loan = Loan(job, terms, age=self._ages)
+        self._check_worst_case(loan)
+        has_turn = job.is_background or not any(not each.is_background for each in self._parked)
+        if not (has_turn and self._lend(loan)) and not self._may_wait(loan):
+            raise Overloaded("the engine's KV memory is full; try again", retry_after_s=RETRY_AFTER_S)
+        self._ages += 1
+        self._loans[job] = loan
+        if not loan.has_memory:
+            self._park(loan)
+        return loan
+
+    def follow(self, loan: Loan) -> None:
+        """It has got a token further."""
+        if loan.job in self._growing and loan.job.sequence.room <= GROW_BELOW_TOKENS:
+            self._short[loan.job] = loan
+
+    def moved(self, loan: Loan, phase: Phase) -> None:
+        """The step thread has carried out an order."""
+        if phase is Phase.WAITING:
+            self._take_swap(loan, 0)
+            if loan.preemptions:
+                log.info("request_resumed", **_told(loan))
+            return
+        loan.keep()
+        loan.give_back()
+        loan.is_leaving, loan.preemptions = False, loan.preemptions + 1
+        saved = loan.job.saved
+        way = Way.SWAP if saved else Way.RECOMPUTE
+        self._take_swap(loan, len(saved.blocks) if saved else 0)
+        self.preemptions[way] += 1
+        self._forget_growth(loan)
+        self._park(loan)
+        log.info("request_preempted", way=way.value, **_told(loan))
+
+    def leave(self, loan: Loan) -> None:
+        """It has ended: what it has goes back."""
+        job = loan.job
+        del self._loans[job]
+        self._parked.pop(job, None)
+        self._forget_growth(loan)
+        self._take_swap(loan, 0)
+        loan.give_back()
+
+    def settle(self) -> Level:
+        """Gives everyone what there is for them by now; what memory allows from here on."""
+        for loan in sorted(self._short.values(), key=lambda each: each.age):
+            self._help(loan)
+        for loan in tuple(self._parked.values()):
+            if not self._may_try(loan) or not self._lend(loan):
+                self._tried = loan.job, self._room_bytes
+                break  # nobody overtakes
+            del self._parked[loan.job]
+        self.waiting_bytes = next((loan.need_bytes for loan in self._parked.values()), 0)
+        return self._watermark.observe(self._pressure())
+
+    def check(self) -> None:
+        """Raises AssertionError unless the books agree with each other."""
+        assert self._growing.keys() | self._short.keys() | self._parked.keys() <= self._loans.keys()
+        assert all(loan.has_memory is not (job in self._parked) for job, loan in self._loans.items())
+        assert all(loan.preemptions <= MOST_PREEMPTIONS for loan in self._loans.values())
+        assert self.swap.used_bytes == sum(loan.swap_bytes for loan in self._loans.values())
+
+    def _check_worst_case(self, loan: Loan) -> None:
+        if loan.worst_bytes > self._pool.promisable_bytes:
+            raise InvalidRequest(
+                f"the request may need {loan.worst_bytes} bytes of KV memory; this engine has "
+                f"{self._pool.promisable_bytes}: shorten the prompt or ask for fewer tokens",
+                reason="PROMPT_TOO_LARGE",
+            )
+
+    def _may_wait(self, loan: Loan) -> bool:
+        """What was promised will be there; a late ticket may come after its bytes were promised to others."""
+        promised_bytes = sum(each.ticket_bytes for each in self._loans.values())
+        return 0 < loan.ticket_bytes <= self._pool.promisable_bytes - promised_bytes
+
+    def _park(self, loan: Loan) -> None:
+        """It waits for memory: by age, and what nobody waits for behind all others."""
+        loans = sorted([*self._parked.values(), loan], key=lambda each: (each.job.is_background, each.age))
+        self._parked = {each.job: each for each in loans}
+        self.waiting_bytes = loans[0].need_bytes
+
+    def _may_try(self, loan: Loan) -> bool:
+        """To look for pages takes time: not again before anything has become free."""
+        return self._tried is None or self._tried[0] is not loan.job or self._room_bytes > self._tried[1]
+
+    def _lend(self, loan: Loan) -> bool:
+        """Lends what it needs, if it may have it; tells whether it did."""
+        with contextlib.ExitStack() as resources, self._pool.lock:
+            prefix = loan.find()
+            found = resources.enter_context(prefix).blocks if prefix else ()
+            blocks = max(0, loan.need_blocks - len(found))
+            if not self._may_have(loan, blocks * loan.block_bytes):
+                return False
+            if not self._pool.can_reserve(loan.block_bytes, blocks):
+                return False
+            reservation = resources.enter_context(self._pool.reserve(loan.block_bytes, blocks))
+            loan.lend(prefix, reservation, resources.pop_all())
+        if loan.growth_blocks:
+            self._growing[loan.job] = loan
+        if loan.job in self._loans:
+            self._order(ComeBack(loan.job, reservation, found))
+        else:
+            loan.job.sequence.come_back(reservation, found)
+        return True
+
+    def _may_have(self, loan: Loan, need_bytes: int) -> bool:
+        memory = Memory(
+            total_bytes=self._pool.total_bytes,
+            room_bytes=self._room_bytes,
+            growth_bytes=self._growth_bytes() + loan.worst_bytes - loan.need_bytes,
+            is_used=any(each.has_memory for each in self._loans.values()),
+        )
+        if loan.preemptions:
+            return memory.may_come_back(need_bytes)
+        return memory.may_begin(need_bytes, headroom=1 - BOUNDS.hard)
+
+    def _help(self, loan: Loan) -> None:
+        """Lets one grow that is short, or sets others back for it once it can store nothing more."""
+        if loan.job in self._parked or loan.is_leaving or self._grow(loan):
+            del self._short[loan.job]
+        elif loan.job.sequence.room < SET_BACK_BELOW_TOKENS:
+            self._make_room(loan)
+
+    def _grow(self, loan: Loan) -> bool:
+        for blocks in (_wanted_blocks(loan), 1):
+            with self._pool.lock:
+                if self._pool.room(loan.block_bytes) >= blocks:
+                    loan.grow(blocks)
+                    break
+        else:
+            return False
+        if not loan.growth_blocks:
+            del self._growing[loan.job]
+        self._grown(loan)
+        self._nudge()
+        return True
+
+    def _make_room(self, needy: Loan) -> None:
+        missing_bytes = _wanted_blocks(needy) * needy.block_bytes
+        others = {loan.age: loan for loan in self._loans.values() if loan.has_memory and loan is not needy}
+        standings = [loan.standing for loan in others.values()]
+        for victim in victims(needy.standing, missing_bytes, standings):
+            self._set_back(others[victim.age])
+
+    def _set_back(self, loan: Loan) -> None:
+        sequence = loan.job.sequence
+        room_blocks = self.swap.room_bytes // loan.block_bytes
+        blocks = len(sequence.table) if sequence.has_begun else 0  # else all of it is kept
+        way = self._cost().cheaper(sequence.computed, blocks * loan.block_bytes, self.swap.room_bytes)
+        # The step under way may store one chunk more.
+        most_blocks = min(room_blocks, blocks + self._chunk_blocks) if way is Way.SWAP else 0
+        self._take_swap(loan, most_blocks)
+        loan.is_leaving = True
+        self._order(SetBack(loan.job, way, most_blocks))
+
+    def _take_swap(self, loan: Loan, blocks: int) -> None:
+        """Has so much outside of the arena, instead of what it had."""
+        self.swap.give_back(loan.swap_bytes)
+        loan.swap_bytes = blocks * loan.block_bytes
+        self.swap.take(loan.swap_bytes)
+
+    @property
+    def _room_bytes(self) -> int:
+        return self._pool.total_bytes - self._pool.used_bytes
+
+    def _forget_growth(self, loan: Loan) -> None:
+        self._growing.pop(loan.job, None)
+        self._short.pop(loan.job, None)
+
+    def _growth_bytes(self) -> int:
+        return sum(loan.growth_bytes for loan in self._growing.values())
+
+    def _pressure(self) -> float:
+        """Occupancy, where those under way may not all find what they may need; else nothing presses."""
+        pool = self._pool
+        is_sure = self._growth_bytes() <= self._room_bytes and not self._parked
+        return 0.0 if is_sure else pool.used_bytes / pool.total_bytes
+
+
+def _wanted_blocks(loan: Loan) -> int:
+    """At a time, where there are as many."""
+    return min(loan.growth_blocks, growth(1, loan.worst_bytes // loan.block_bytes))
+
+
+def _told(loan: Loan) -> dict[str, str | int]:
+    sequence = loan.job.sequence
+    return {
+        "request_id": sequence.request.id,
+        "tokens": sequence.length,
+        "stored_tokens": sequence.computed,
+        "preemptions": loan.preemptions,
+    }
