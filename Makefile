@@ -1,7 +1,7 @@
 # One verb each. Everything lives in .venv and .halogen of this checkout; remove them and nothing is left.
 PYTHON ?= python3
 PY := .venv/bin/python
-BENCH ?= first_light loader convert swap kv_pool
+BENCH ?= first_light loader convert swap restart kv_pool engine mixed
 BUILT := pyproject.toml $(wildcard services/engine/kernels/cpu/*.py services/engine/kernels/cpu/native/*)
 
 .PHONY: setup up down test lint protos bench verify

@@ -130,7 +130,8 @@ def parse_options() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if options.small:
-        options.sections, options.pairs, options.record = tuple(_SMALL), 1, None
+        options.sections = [name for name in options.sections if name in _SMALL]
+        options.pairs, options.record = 1, None
         options.without = (*options.without, VLLM)
     return options
 

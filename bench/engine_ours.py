@@ -15,7 +15,7 @@ import time
 from typing import Final
 
 from bench.ask import Ask
-from bench.lone_model import LoneModel, default, lone_model
+from bench.lone_model import LoneModel, default, engine_on, lone_model
 from bench.workload import WORKLOADS, Timing
 from services.common.ids import ArtifactId, RequestId, TicketId
 from services.common.lifecycle import Stop, run
@@ -56,8 +56,7 @@ class Ours:
 
 async def serve(options: argparse.Namespace) -> None:
     where = (options.loader, options.artifact_id, options.threads, default("kv_arena_bytes"))
-    steps = {name: default(name) for name in ("chunk_tokens", "max_batch")}
-    async with lone_model(*where) as lone, Engine(lone.arena, **steps, prefix_cache=False) as engine:
+    async with lone_model(*where) as lone, engine_on(lone.arena) as engine:
         ours = Ours(engine, lone)
         print("ready", flush=True)
         while words := (await asyncio.to_thread(sys.stdin.readline)).split():

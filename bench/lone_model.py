@@ -12,6 +12,7 @@ from services.common.ids import ArtifactId
 from services.common.rpc.client import connect
 from services.engine.arena import Arena
 from services.engine.config import EngineConfig
+from services.engine.engine import Engine
 from services.engine.kernels.choice import choose_kernels
 from services.engine.lender import LoadedModel
 from services.engine.loaded_model import ModelLoading, ModelOnArena
@@ -46,10 +47,16 @@ async def lone_model(
         threads: That compute.
     """
     torch.set_num_threads(threads)
-    arena = Arena(arena_bytes)
+    arena = Arena(arena_bytes, min_free_ratio=default("kv_block_pool_min_free_ratio"))
     kernels = choose_kernels(default("kernels"), threads)
-    loading = ModelLoading(
-        arena=arena, kernels=kernels, dtype=default("dtype"), max_model_len=default("max_model_len")
-    )
+    same = {name: default(name) for name in ("dtype", "max_model_len", "kv_dtype")}
+    loading = ModelLoading(arena=arena, kernels=kernels, **same)
     async with connect(loader) as channel:
-        yield LoneModel(loading.load(await LoaderClient(channel).prepare(artifact_id)), arena)
+        prepared = await LoaderClient(channel, loading.layout).prepare(artifact_id)
+        yield LoneModel(loading.load(prepared), arena)
+
+
+def engine_on(arena: Arena) -> Engine:
+    """As an engine's process makes it, but that it keeps no prompts."""
+    same = {name: default(name) for name in ("chunk_tokens", "max_batch", "step_timeout_s")}
+    return Engine(arena, **same, prefix_cache=False, swap_bytes=default("kv_swap_bytes"))

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from bench.arrivals import Arrival, prompt_of
-from bench.lone_model import LoneModel, default
+from bench.lone_model import LoneModel, engine_on
 from bench.mixed_program import Replayer, run_program
 from bench.replay import Fate, Fill, Replay
 from services.common.errors import Overloaded
@@ -92,18 +92,14 @@ class Ours:
             await asyncio.sleep(_LOOK_S)
 
     def _fill(self, at_s: float) -> Fill:
-        per_token = self._lone.model.block_bytes / BLOCK_TOKENS
-        lent = round(self._lone.arena.pool.used_bytes / per_token)
-        running = list(self._engine._runs)  # noqa: SLF001
-        stored = sum(job.sequence.computed for job in running)
-        taken = sum(len(job.sequence.table) for job in running) * BLOCK_TOKENS
-        return Fill(at_s, stored, taken, lent, len(running))
+        loans, block_bytes = self._engine.desk.loans, self._lone.model.block_bytes
+        stored, taken, lent = (each * BLOCK_TOKENS // block_bytes for each in self._engine.desk.use)
+        return Fill(at_s, stored, taken, lent, len(loans))
 
 
 @contextlib.asynccontextmanager
 async def _open(lone: LoneModel, slack: int) -> AsyncIterator[Replayer]:
-    steps = {name: default(name) for name in ("chunk_tokens", "max_batch")}
-    async with Engine(lone.arena, **steps, prefix_cache=False) as engine:
+    async with engine_on(lone.arena) as engine:
         yield Ours(engine, lone, slack)
 
 

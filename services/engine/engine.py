@@ -93,15 +93,8 @@ class Engine:
         self._heartbeat = StallTimer(step_timeout_s, lambda: self._set_stalled(True))
         self._loop = StepLoop(Stepper(chunk_tokens=chunk_tokens, max_batch=max_batch), self._deliver)
         self._costs = Costs(measured_copy_bytes_per_s())
-        self.desk = KvDesk(
-            arena.pool,
-            order=self._loop.order,
-            nudge=self._loop.nudge,
-            cost=lambda: self._costs.model,
-            swap=SwapSpace(swap_bytes),
-            chunk_tokens=chunk_tokens,
-            grown=self._tell_growth,
-        )
+        self.desk = KvDesk(arena.pool, self._loop, self._costs, SwapSpace(swap_bytes), chunk_tokens)
+        self.desk.on_growth = self._tell_growth
         cache = self.prefixes if prefix_cache else None
         self._lending = Lending(self.desk, cache, self.occupancy.expect)
 
@@ -229,14 +222,14 @@ class Engine:
         self._costs.hear(step)
         for update in updates:
             self._take(update, self._runs[update.job], step)
-        self._settle()
+        self._settle(step)
         self._beat()
         if self._check_every_step or not self._runs:
             self._check_books()
 
-    def _settle(self) -> None:
+    def _settle(self, step: StepTimes) -> None:
         try:
-            self._loop.set_level(self.desk.settle())
+            self._loop.set_level(self.desk.settle(is_stuck=step.is_stuck))
         except Exception:
             log.exception("lending_failed")
             self._fail_all()

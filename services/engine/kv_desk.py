@@ -14,12 +14,14 @@ from services.common.errors import InvalidRequest, Overloaded
 from services.common.kv import BLOCK_TOKENS
 from services.common.watermark import Bounds, Level, Watermark
 from services.engine.block_pool import BlockPool
+from services.engine.costs import Costs
 from services.engine.extent import growth
-from services.engine.job import ComeBack, Job, Order, SetBack
+from services.engine.job import ComeBack, Job, SetBack
 from services.engine.loan import KvUse, Loan, Terms
 from services.engine.occupancy import RETRY_AFTER_S
-from services.engine.preemption import MOST_PREEMPTIONS, CostModel, Memory, Way, victims
+from services.engine.preemption import MOST_PREEMPTIONS, Memory, Way, victims
 from services.engine.sequence import Phase
+from services.engine.step_loop import StepLoop
 from services.engine.swap_space import SwapSpace
 
 BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
@@ -37,40 +39,32 @@ class KvDesk:
 
     Args:
         pool: The arena's.
-        order: Tells the step thread.
-        nudge: Tells it that somebody has room again.
-        cost: What ways cost, as far as is known.
+        steps: Takes orders for the step thread.
+        costs: Of setting requests back.
         swap: Host memory for what is copied out.
         chunk_tokens: Most tokens of prompts in one step.
-        grown: Told of everyone that has got more.
 
     Attributes:
         loans: Everyone's, in order of age.
         preemptions: Orders that were carried out, by way.
         swap: As above.
+        on_growth: Told of everyone that has got more; set by the owner.
         waiting_bytes: What the first of those who wait for memory needs; to be asked by any thread.
     """
 
+    on_growth: Callable[[Loan], None]
+
     def __init__(
-        self,
-        pool: BlockPool,
-        *,
-        order: Callable[[Order], None],
-        nudge: Callable[[], None],
-        cost: Callable[[], CostModel],
-        swap: SwapSpace,
-        chunk_tokens: int,
-        grown: Callable[[Loan], None],
+        self, pool: BlockPool, steps: StepLoop, costs: Costs, swap: SwapSpace, chunk_tokens: int
     ) -> None:
         self.swap = swap
         self.waiting_bytes = 0
         self.preemptions: collections.Counter[Way] = collections.Counter()
+        self.on_growth = lambda _: None
         self._pool = pool
-        self._order = order
-        self._nudge = nudge
-        self._cost = cost
+        self._steps = steps
+        self._costs = costs
         self._chunk_blocks = -(-chunk_tokens // BLOCK_TOKENS) + 1
-        self._grown = grown
         self._watermark = Watermark(BOUNDS)
         self._ages = 0
         self._loans: dict[Job, Loan] = {}
@@ -146,10 +140,17 @@ class KvDesk:
         self._take_swap(loan, 0)
         loan.give_back()
 
-    def settle(self) -> Level:
-        """Gives everyone what there is for them by now; what memory allows from here on."""
+    def settle(self, *, is_stuck: bool = False) -> Level:
+        """Gives everyone what there is for them by now; what memory allows from here on.
+
+        Args:
+            is_stuck: Nothing could be computed. Older ones may have memory and no place in the batch: then the
+                youngest of those who are short gives up its own of both.
+        """
         for loan in sorted(self._short.values(), key=lambda each: each.age):
             self._help(loan)
+        if is_stuck and self._short and not any(loan.is_leaving for loan in self._loans.values()):
+            self._set_back(max(self._short.values(), key=lambda each: each.age))
         for loan in tuple(self._parked.values()):
             if not self._may_try(loan) or not self._lend(loan):
                 self._tried = loan.job, self._room_bytes
@@ -203,7 +204,7 @@ class KvDesk:
         if loan.growth_blocks:
             self._growing[loan.job] = loan
         if loan.job in self._loans:
-            self._order(ComeBack(loan.job, reservation, found))
+            self._steps.order(ComeBack(loan.job, reservation, found))
         else:
             loan.job.sequence.come_back(reservation, found)
         return True
@@ -236,8 +237,8 @@ class KvDesk:
             return False
         if not loan.growth_blocks:
             del self._growing[loan.job]
-        self._grown(loan)
-        self._nudge()
+        self.on_growth(loan)
+        self._steps.nudge()
         return True
 
     def _make_room(self, needy: Loan) -> None:
@@ -251,12 +252,12 @@ class KvDesk:
         sequence = loan.job.sequence
         room_blocks = self.swap.room_bytes // loan.block_bytes
         blocks = len(sequence.table) if sequence.has_begun else 0  # else all of it is kept
-        way = self._cost().cheaper(sequence.computed, blocks * loan.block_bytes, self.swap.room_bytes)
+        way = self._costs.model.cheaper(sequence.computed, blocks * loan.block_bytes, self.swap.room_bytes)
         # The step under way may store one chunk more.
         most_blocks = min(room_blocks, blocks + self._chunk_blocks) if way is Way.SWAP else 0
         self._take_swap(loan, most_blocks)
         loan.is_leaving = True
-        self._order(SetBack(loan.job, way, most_blocks))
+        self._steps.order(SetBack(loan.job, way, most_blocks))
 
     def _take_swap(self, loan: Loan, blocks: int) -> None:
         """Has so much outside of the arena, instead of what it had."""

@@ -135,6 +135,7 @@ class StepLoop:
         return list(self._stepper.step(time.monotonic()))
 
     def _publish(self, updates: list[Update], begin_ns: int, prompt_tokens: int = 0) -> None:
-        if updates:
-            step = StepTimes(begin_ns, time.time_ns(), prompt_tokens)
+        is_stuck = self._stepper.is_stuck and not self._stepper.is_idle
+        if updates or is_stuck:
+            step = StepTimes(begin_ns, time.time_ns(), prompt_tokens, is_stuck)
             self._loop.call_soon_threadsafe(self._deliver, updates, step)

@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 
 class StepTimes(NamedTuple):
-    """When a step was computed, in nanoseconds of Unix time, and how many tokens of prompts in it."""
+    """When a step was computed, in nanoseconds of Unix time, and what came of it.
+
+    Attributes:
+        prompt_tokens: How many tokens of prompts were computed.
+        is_stuck: Nothing could be computed, though requests are under way: they wait for memory.
+    """
 
     begin_ns: int
     end_ns: int
     prompt_tokens: int = 0
+    is_stuck: bool = False
 
 
 class Stage(NamedTuple):

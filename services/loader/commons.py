@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.loader.directory_place import file_holding
 from services.loader.place import Holding, Place, PlaceKind
 from services.loader.shared_directory import SharedDirectory
+from services.loader.wanted import Wanted
 
 
 class Commons:
@@ -32,18 +32,19 @@ class Commons:
                 break
             yield
 
-    def claim(self) -> tuple[ArtifactId, ...]:
-        """Holds the whole artifacts that loaders that are gone have left, until each is found or dropped.
+    def claim(self) -> tuple[str, ...]:
+        """Holds the files of whole artifacts, in whatever layout, that loaders that are gone have left; returns their names.
 
-        What they had begun is removed. Files of ranks wait until somebody asks, or somebody needs their room.
+        Each until it is found or dropped. What had been begun is removed. Files of ranks wait until somebody asks, or
+        somebody needs their room.
         """
         for kind, directory in self._directories():
             directory.sweep()
             for name in directory.finished():
-                if ARTIFACT_ID_PATTERN.fullmatch(name) and (held := directory.find(name)):
+                if Wanted.of_name(name) and (held := directory.find(name)):
                     self.drop(name)  # of two places the later one's counts
                     self._claims[name] = file_holding(kind, held)
-        return tuple(map(ArtifactId, self._claims))
+        return tuple(self._claims)
 
     def find(self, name: str) -> Holding | None:
         """The finished file of that name, held, if there is one; the caller has the turn."""

@@ -85,8 +85,9 @@ class Preparations:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        for artifact_id in await asyncio.to_thread(self._commons.claim):
-            self._take_off(artifact_id, AS_STORED).call_off = None  # nobody has asked for it
+        for name in await asyncio.to_thread(self._commons.claim):
+            if left := Wanted.of_name(name):
+                self._take_off(*left).call_off = None  # nobody has asked for it
         return self
 
     async def __aexit__(
@@ -244,7 +245,7 @@ class Preparations:
             outcome = failure.reason.lower()
             log.warning("checkpoint_refused", artifact_id=artifact_id, error=str(failure))
             if failure.retry_after_s is not None:
-                self._commons.leave(artifact_id)
+                self._commons.leave(wanted.file_name(artifact_id))
             flight.fail(failure)
         except asyncio.CancelledError:
             flight.fail(InternalError("the loader is ending"))  # or nobody hears it
@@ -256,8 +257,7 @@ class Preparations:
         finally:
             self._metrics.end(outcome)
             del self._flights[wanted.flight(artifact_id)]
-            if wanted == AS_STORED:
-                self._commons.drop(artifact_id)
+            self._commons.drop(wanted.file_name(artifact_id))
             self.changed.set()
 
     async def _load(

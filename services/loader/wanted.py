@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from services.common.checkpoint.kernel_layout import KernelLayout
-from services.common.ids import ArtifactId
+from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.loader.ranks import Ranks, file_name
 
 
@@ -26,6 +26,15 @@ class Wanted(NamedTuple):
         if self.ranks:
             return self.ranks.name
         return str(self.layout) if self.layout else ""
+
+    @classmethod
+    def of_name(cls, name: str) -> tuple[ArtifactId, Self] | None:
+        """What a file of that name is: an artifact's, as it is stored or in a layout; None for any other."""
+        artifact_id, _, part = name.partition(".")
+        layout = KernelLayout.parse(part)
+        if not ARTIFACT_ID_PATTERN.fullmatch(artifact_id) or bool(part) != bool(layout):
+            return None
+        return ArtifactId(artifact_id), cls(layout=layout)
 
     def file_name(self, artifact_id: ArtifactId) -> str:
         return file_name(artifact_id, self.part)

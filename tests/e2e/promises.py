@@ -225,6 +225,19 @@ PROMISES = {
         *("test_an_arena_that_fills_up_grows", "test_lent_bytes_are_never_touched", "test_memory_goes_back"),
         "test_the_same_use_never_leads_back_and_forth",
     ],
+    "6 weights are packed once for a host, and nothing half made or foreign is taken for them": [
+        *(
+            "test_every_tensor_is_packed_however",
+            "test_the_first_to_ask_has_it_packed",
+            "test_a_warm_start_packs",
+        ),
+        *("test_all_who_ask_at_once_have_it", "test_a_file_that_the_disk_spoilt_is_made_anew"),
+        *("test_a_file_made_of_other_weights", "test_where_none_can_be_made_weights_come"),
+        *("test_a_loader_killed_at_any_point_of_packing", "test_what_a_killed_loader_left_packed"),
+        *("test_what_was_derived_goes", "test_the_memory_guard_counts_the_packed"),
+        *("test_only_the_layout_that_was_said", "test_a_layout_makes_another_build"),
+        "test_kernels_get_their_layout_and_answers",
+    ],
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],

@@ -132,11 +132,22 @@ def test_ctrl_c_leaves_nothing_behind(home: Path) -> None:
     with foreground(home) as launcher:
         running = children(launcher.pid)
         descriptors = [os.pidfd_open(pid) for pid in running.values()]
-        answer = halogen("generate", "Once upon a time", "--home", str(home), "--max-tokens", "5", "--json")
+        asked = (
+            "generate",
+            "Once upon a time",
+            "--home",
+            str(home),
+            "--max-tokens",
+            "5",
+            "--json",
+            "--logprobs",
+        )
+        answer = halogen(*asked)
         launcher.send_signal(signal.SIGINT)
         assert 0 == launcher.wait(PATIENCE_S)
     assert {"etcd", "loader", "engine", "scheduler", "gateway"} == running.keys()
-    assert 5 == len(json.loads(answer.stdout)["token_ids"])
+    told = json.loads(answer.stdout)
+    assert (5, 5) == (len(told["token_ids"]), len(told["logprobs"]))
     await_end(descriptors)
     assert set() == orphans()
 

@@ -9,17 +9,23 @@ from typing import Any
 
 import pytest
 
+from services.common.client import Client
 from services.common.errors import InvalidRequest
 from services.common.ids import TicketId
 from services.engine.engine import Engine
 from services.engine.occupancy import LiveTicket, Occupancy
+from tests.brake import Brake
 from tests.scenarios.cluster import Cluster
 
 Start = Callable[..., Any]
 
 
+async def queued(system: Cluster) -> int:
+    return (await system.occupancy()).queued_requests
+
+
 async def test_requests_over_what_an_engine_takes_at_once_wait_their_turn(
-    start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    start: Start, stories: dict[str, Path], brake: Brake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twelve at once on an engine that takes two: never a third in it, none fails, and all answer as alone.
 
@@ -43,9 +49,14 @@ async def test_requests_over_what_an_engine_takes_at_once_wait_their_turn(
     monkeypatch.setattr(Occupancy, "close", closed)
     system: Cluster = await start("in_process", engine={"max_concurrent_requests": 2})
     await system.publish("stories", stories["stories-v1"])
-    async with system.client() as client:
-        calls = [client.generate("Once", max_tokens=8, temperature=0, timeout_s=240) for _ in range(12)]
-        answers = await asyncio.gather(*(call.complete() for call in calls))
+    async with Client(system.gateway, max_tries=1) as client:
+        with brake.held():
+            asked = [client.generate("Once", max_tokens=8, temperature=0, timeout_s=240) for _ in range(12)]
+            calls = [asyncio.ensure_future(each.complete()) for each in asked]
+            async with asyncio.timeout(60):
+                while not any(call.done() for call in calls) and await queued(system) < 10:
+                    pass
+        answers = await asyncio.gather(*calls)
     assert 1 == len({answer.token_ids for answer in answers})
     assert 2 == most
     assert set() == live

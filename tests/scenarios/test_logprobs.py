@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from rich.console import Console
+
+from services.cli import ask
 from services.common.client import Client
 from services.common.completion import Chunk, Completion
 from tests.scenarios.cluster import Cluster
@@ -51,3 +56,23 @@ async def test_logprobs_are_told_on_request_and_are_the_same_in_any_company(
     assert len(cut.logprobs) < 24
     assert greedy.provenance is not None
     assert greedy.provenance.sampling.logprobs
+
+
+async def test_the_command_shows_logprobs_beside_their_tokens(
+    start: Start, stories: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the other figures, below the text, which is as it is without."""
+    system: Cluster = await start("in_process")
+    await system.publish("stories", stories["stories-v1"])
+    figures = io.StringIO()
+    said = await ask.generate(
+        system.gateway,
+        PROMPT,
+        ask.Asking(max_tokens=4, temperature=0.0, logprobs=True),
+        figures=Console(file=figures, markup=False, width=500),
+    )
+    told = " ".join(
+        f"{token_id}:{each:.4f}" for token_id, each in zip(said.token_ids, said.logprobs, strict=True)
+    )
+    assert f"[token id:logprob · {told}]" in figures.getvalue()
+    assert said.text in capsys.readouterr().out

@@ -95,12 +95,12 @@ async def test_s_b5_three_times_the_capacity_is_turned_away_at_the_door(
     taken = [call for call in calls if call.retry_after_s is None]
     refused = [call for call in calls if call.retry_after_s is not None]
     occupancy = await system.occupancy()
+    assert refused
     print(
         f"overload: 3 x {per_s:.1f}/s for {SECONDS:g} s: {len(taken)} answered, first token p99 "
         f"{p99([call.first_s for call in taken]):.2f} s; {len(refused)} refused, p99 "
         f"{1e3 * p99([call.whole_s for call in refused]):.0f} ms; memory {grown / 2**20:+.1f} MiB"
     )
-    assert refused
     assert all(call.retry_after_s for call in refused)
     assert PLACES + WAITING <= len(taken)
     assert occupancy.peak_queued_requests <= WAITING

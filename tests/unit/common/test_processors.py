@@ -82,6 +82,13 @@ def quota(folder: str, quota_us: int, period_us: int = 100_000) -> dict[str, str
             3,
             id="1: of the group above",
         ),
+        pytest.param(
+            V1_CONTAINER,
+            "4:cpu,cpuacct:/docker/c1/jobs\n",
+            quota("cpu,cpuacct/jobs/", 200_000),
+            2,
+            id="1: of a group within a container",
+        ),
         pytest.param(V1_CONTAINER, DOCKER_V1, {"cpuset/cpuset.cpus": "0-3\n"}, 4, id="1: a cpuset"),
         pytest.param(
             V1_CONTAINER,

@@ -60,5 +60,22 @@ async def test_a_loader_killed_at_any_point_of_packing(
     ]
 
 
+async def test_what_a_killed_loader_left_packed_is_taken_over(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path, cache_dir: Path
+) -> None:
+    """By the next one, at its start: an engine may map it. Nothing of it is read from a disk.
+
+    Fault injection: turns red when Commons.claim takes whole artifacts as they are stored alone.
+    """
+    async with child_loader(store.root, shm, cache_dir=cache_dir) as loader:
+        first = await loader.prepare(stored.manifest.id, PACKED32)
+        await loader.kill()
+    async with child_loader(store.root, shm, cache_dir=cache_dir) as loader:
+        await loader.heard("checkpoint_adopted")
+        assert first == await loader.prepare(stored.manifest.id, PACKED32)
+        events = await loader.end()
+    assert not {"checkpoint_read", "checkpoint_derived"} & set(events)
+
+
 def on_disk(cache_dir: Path, stored: StoredArtifact) -> Path:
     return cache_dir / "artifacts" / "derived" / derived_name(stored.manifest.id, PACKED32)

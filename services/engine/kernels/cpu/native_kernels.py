@@ -16,7 +16,7 @@ def obstacle(instructions: InstructionSet) -> str:
     try:
         library = load_library(instructions)
     except OSError:
-        return "the C library was not built: install again where there is a C compiler"
+        return "its C library was not built: install again where there is a C compiler that knows these instructions"
     except ImportError as stale:
         return str(stale)
     return "" if runs_here(library) else f"this CPU, or its system, lacks {INSTRUCTION_SETS[instructions]}"

@@ -49,7 +49,7 @@ async def test_a_request_goes_all_the_way(gateway: Gateway) -> None:
         asked.ticket.mac,
         asked.ticket.expire_time.nanos,
     )
-    scalars = ("temperature", "top_k", "top_p", "seed", "max_tokens", "ignore_eos")
+    scalars = ("temperature", "top_k", "top_p", "seed", "max_tokens", "ignore_eos", "logprobs")
     assert [] == [name for name in scalars if not asked.sampling.HasField(name)]
     assert answer.provenance is not None
     assert ("stories", ARTIFACT, 1, "engine-a", "test/1") == (
