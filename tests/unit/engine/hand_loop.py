@@ -53,5 +53,7 @@ class HandLoop(StepLoop):
         return list(self._stepper.step(self.now))
 
     def _publish(self, updates: list[Update], begin_ns: int, prompt_tokens: int = 0) -> None:
-        if updates:
-            self._deliver(updates, StepTimes(0, 1 + prompt_tokens * _NS_PER_TOKEN, prompt_tokens))
+        is_stuck = self._stepper.is_stuck and not self._stepper.is_idle
+        if updates or is_stuck:
+            end_ns = 1 + prompt_tokens * _NS_PER_TOKEN
+            self._deliver(updates, StepTimes(0, end_ns, prompt_tokens, is_stuck))
