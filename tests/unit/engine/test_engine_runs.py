@@ -285,7 +285,7 @@ async def test_an_idle_engine_parks_its_thread() -> None:
 async def test_an_idle_engine_keeps_no_model() -> None:
     """Nothing that was under way holds a model in memory once it has ended.
 
-    Fault injection: turns red when StepLoop._run has a local for what a step gave.
+    Fault injection: turns red when StepLoop._run does what StepLoop._compute does.
     """
     async with engine() as running:
         model = CountingModel()
