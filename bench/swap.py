@@ -11,7 +11,7 @@ At last rollbacks, while the weights of another publish come at 100 KB/s.
 
     make bench BENCH=swap        or        python -m bench.swap --json figures.json
 
-It takes about 45 minutes and makes its files in a work directory (8 GB, removed in the end).
+It takes about an hour and makes its files in a work directory (8 GB, removed in the end).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stories(pair: Pair, swaps: int) -> Leg:
         swaps=swaps,
         mix=Mix(512, short=Size(40, 20), long=Size(110, 60)),
         kv_arena_bytes=16 << 20,
-        settling=150,
+        settling=350,
         ticket_ttl_s=1,
         steady_s=1,
         capacity_s=5,

@@ -15,6 +15,7 @@ from services.common.memory_guard import MemoryGuard
 from services.common.stoppable import in_thread
 from services.engine.arena import Arena
 from services.engine.autoscale import Autoscale, Size, View
+from services.engine.demand import Demand
 from services.engine.memory_pressure import Signs
 from services.engine.span_set import Span
 
@@ -34,7 +35,7 @@ class ArenaScaler:
         guards: Bound what the arena may take.
         signs: Reads whether memory is short.
         told: Called on the event loop with what schedulers may promise from.
-        waiting: Bytes that somebody waits for; asked by the thread.
+        demand: What requests want; asked by the thread.
     """
 
     arena: Arena
@@ -42,7 +43,7 @@ class ArenaScaler:
     guards: tuple[MemoryGuard, ...]
     signs: Callable[[], Signs]
     told: Callable[[int], None]
-    waiting: Callable[[], int] = lambda: 0
+    demand: Callable[[], Demand] = Demand
     _turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _before: Signs | None = None
     _before_s: float = 0
@@ -88,8 +89,9 @@ class ArenaScaler:
         pool = self.arena.pool
         rooms = [room for guard in self.guards if (room := guard.room_bytes) is not None]
         room_bytes = min(rooms, default=self.arena.most_bytes) - self.arena.untouched_bytes
-        used_bytes = pool.used_bytes + self.waiting()
-        return View(pool.total_bytes, used_bytes, max(0, room_bytes), is_pressed)
+        demand = self.demand()
+        used_bytes = max(pool.used_bytes + demand.waiting_bytes, demand.promised_bytes)
+        return View(pool.total_bytes, used_bytes, demand.alone_bytes, max(0, room_bytes), is_pressed)
 
     def _apply(self, size: Size, view: View) -> Size:
         pool = self.arena.pool

@@ -20,13 +20,15 @@ class View(NamedTuple):
 
     Attributes:
         total_bytes: Its size.
-        used_bytes: In use, reserved, or waited for.
+        used_bytes: In use, reserved and waited for, or promised.
+        alone_bytes: As `Demand` has it.
         room_bytes: What may be taken of the host's memory beside all that the arena may use already.
         is_pressed: Whether others on the host, or in the control group, are short of memory.
     """
 
     total_bytes: int
     used_bytes: int
+    alone_bytes: int
     room_bytes: int
     is_pressed: bool = False
 
@@ -82,7 +84,9 @@ class Autoscale:
         if self._busy_s is None or view.used_bytes > SHRINK_AT * view.total_bytes:
             self._busy_s = now_s
         if view.is_pressed:
-            return self._at_once(min(view.total_bytes, self._least(view.used_bytes / PRESSED)))
+            return self._at_once(
+                min(view.total_bytes, max(self._least(view), _round_up(view.used_bytes / PRESSED)))
+            )
         if view.used_bytes >= GROW_AT * (self._leaving or view).total_bytes:
             return self._at_once(self._larger(now_s, view))
         if self._leaving:
@@ -111,7 +115,12 @@ class Autoscale:
         return max(view.total_bytes, min(view.total_bytes + more, self.most_bytes))
 
     def _smaller(self, view: View) -> int:
-        return self._least((1 - STEP) * view.total_bytes)
+        return max(self._least(view), int((1 - STEP) * view.total_bytes))
 
-    def _least(self, total_bytes: float) -> int:
-        return max(self.floor_bytes, math.ceil(total_bytes / _ROUND) * _ROUND)
+    def _least(self, view: View) -> int:
+        """Whoever is let in can come to its end, be it alone."""
+        return max(self.floor_bytes, view.alone_bytes)
+
+
+def _round_up(total_bytes: float) -> int:
+    return math.ceil(total_bytes / _ROUND) * _ROUND

@@ -45,9 +45,9 @@ def plan(
     Whoever has begun keeps its place, and decodes come every step, whatever prompts wait: a long prompt delays a
     running stream by one chunk per step and no more. Free places go to the lines in equal parts, and what one cannot
     use to the others; the chunk goes to one line after the other, step by step, and what one cannot use to the next.
-    Within a line places go by order of arrival, half of the chunk to whoever came first, and the rest to those who
-    have least left: so a short prompt waits for none but shorter ones, and a long one has half of a chunk at least. A
-    thousand prompts for one model hold up another's by no more than one prompt would.
+    Within a line places go by order of arrival, and the chunk to whoever came first, or half of it where others have
+    less left: the rest is theirs. So a short prompt waits for none but shorter ones, and the oldest has half of a chunk
+    at least. A thousand prompts for one model hold up another's by no more than one prompt would.
 
     Every further model's weights are read for its own part of a step. With half a chunk beside them a step takes no
     longer than one of a single model does with all of it.
@@ -147,18 +147,20 @@ def _shares(
         elif sequence.room > 0:
             yield Share(sequence, 1)
     prompts[1:] = sorted(prompts[1:], key=last)
-    yield from _chunks(prompts, tokens, new_tokens)
+    is_first_least = len(prompts) < 2 or last(prompts[0]) <= last(prompts[1])
+    yield from _chunks(prompts, tokens, new_tokens, tokens if is_first_least else -(-tokens // 2))
 
 
-def _chunks(prompts: list[Sequence], left: int, new_left: int) -> Iterator[Share]:
-    """Half to the first; what it cannot use, or the others do not want, to the others, or the first; in that order.
+def _chunks(prompts: list[Sequence], left: int, new_left: int, first: int) -> Iterator[Share]:
+    """Its part to the first; what it cannot use, or the others do not want, to the others, or the first; in that order.
 
     Args:
         prompts: The first in line, then the others, whoever goes first before the next.
         left: Tokens in all.
         new_left: How many of them may be of prompts that have not begun.
+        first: How many are for the first at least.
     """
-    most = max(-(-left // 2), left - sum(map(_prompt_rest, prompts[1:])))
+    most = max(first, left - sum(map(_prompt_rest, prompts[1:])))
     for sequence in prompts:
         is_new = sequence.phase is Phase.WAITING
         count = min(_prompt_rest(sequence), most, new_left if is_new else left)

@@ -95,8 +95,7 @@ class Engine:
         self._costs = Costs(measured_copy_bytes_per_s())
         self.desk = KvDesk(arena.pool, self._loop, self._costs, SwapSpace(swap_bytes), chunk_tokens)
         self.desk.on_growth = self._tell_growth
-        cache = self.prefixes if prefix_cache else None
-        self._lending = Lending(self.desk, cache, self.occupancy.expect)
+        self._lending = Lending(self.desk, self.prefixes if prefix_cache else None, self.occupancy.expect)
 
     async def __aenter__(self) -> Self:
         await self._loop.__aenter__()

@@ -136,6 +136,8 @@ class KvDesk:
         job = loan.job
         del self._loans[job]
         self._parked.pop(job, None)
+        if self._tried and self._tried[0] is job:
+            self._tried = None
         self._forget_growth(loan)
         self._take_swap(loan, 0)
         loan.give_back()

@@ -54,6 +54,7 @@ from services.engine.arena_scaler import ArenaScaler
 from services.engine.assignments import Assignments, ServedPairs
 from services.engine.autoscale import Autoscale
 from services.engine.config import EngineConfig
+from services.engine.demand import Demand
 from services.engine.device_memory import device_bounds
 from services.engine.engine import Engine
 from services.engine.generation_manager import GenerationManager
@@ -129,7 +130,7 @@ def _scaler(config: EngineConfig, engine: Engine, guards: tuple[MemoryGuard, ...
         guards,
         MemoryPressure().read,
         told=engine.occupancy.resize,
-        waiting=lambda: engine.desk.waiting_bytes,
+        demand=lambda: Demand.of(engine),
     )
 
 

@@ -98,9 +98,7 @@ class StepLoop:
 
     def _run(self) -> None:
         while self._receive():
-            begin_ns, before = time.time_ns(), self.tally.prompt_tokens
-            updates = self._step()
-            self._publish(updates, begin_ns, self.tally.prompt_tokens - before)
+            self._compute()
         stopping = Unavailable("this engine is stopping; ask another", reason="STOPPING", retry_after_s=0.1)
         self._publish(list(self._stepper.fail_all(stopping)), time.time_ns())
 
@@ -129,6 +127,12 @@ class StepLoop:
         """How long nothing has to be done by itself."""
         due = self._stepper.next_deadline
         return None if math.isinf(due) else max(0.0, due - time.monotonic())
+
+    def _compute(self) -> None:
+        """One step, and what it gave told: once it returns, nothing here keeps a model while the thread waits."""
+        begin_ns, before = time.time_ns(), self.tally.prompt_tokens
+        updates = self._step()
+        self._publish(updates, begin_ns, self.tally.prompt_tokens - before)
 
     def _step(self) -> list[Update]:
         self.steps += 1

@@ -225,6 +225,15 @@ PROMISES = {
         *("test_an_arena_that_fills_up_grows", "test_lent_bytes_are_never_touched", "test_memory_goes_back"),
         "test_the_same_use_never_leads_back_and_forth",
     ],
+    "6 memory is promised as it is expected to be needed, and the youngest gives way": [
+        *("test_engine_preemption", "test_engine_set_back", "test_engine_answer_length"),
+        *(
+            "test_half_of_a_chunk_is_for_the_first",
+            "test_above_the_soft_watermark",
+            "test_above_the_hard_watermark",
+        ),
+        "test_a_decode_without_room_waits",
+    ],
     "6 weights are packed once for a host, and nothing half made or foreign is taken for them": [
         *(
             "test_every_tensor_is_packed_however",
@@ -241,7 +250,7 @@ PROMISES = {
     "5.7 reported faults of publishing": [
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],
-    "6.6 reported faults of input and overload": ["s_g1_", "s_b5_"],
+    "6.6 reported faults of input, overload and preemption": ["s_g1_", "s_b2_", "s_b3_", "s_b5_"],
     "6 logprobs beside their tokens, the same bits in any company": [
         "test_logprobs_are_told_on_request",
         "test_a_logprob_is_of_the_models_own",

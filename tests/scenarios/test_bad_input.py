@@ -83,9 +83,9 @@ async def test_s_g1_what_cannot_work_is_refused_before_an_engine_sees_it(
     seen: list[str] = []
     run = Engine.run
 
-    def counted(engine: Engine, lender: Any, request: Any, ticket_id: Any = None) -> Any:
+    def counted(engine: Engine, lender: Any, request: Any, *more: Any) -> Any:
         seen.append(request.id)
-        return run(engine, lender, request, ticket_id)
+        return run(engine, lender, request, *more)
 
     options: dict[str, Any] = {"max_tokens": 100, "temperature": 0, "ignore_eos": True, "timeout_s": 120}
     async with system.client() as client, connect(system.gateway) as channel:

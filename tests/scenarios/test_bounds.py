@@ -74,9 +74,9 @@ async def test_the_longest_context_is_known_before_an_engine_is_asked(
     seen: list[str] = []
     run = Engine.run
 
-    def counted(engine: Engine, lender: Any, request: Any, ticket_id: Any = None) -> Any:
+    def counted(engine: Engine, lender: Any, request: Any, *more: Any) -> Any:
         seen.append(request.id)
-        return run(engine, lender, request, ticket_id)
+        return run(engine, lender, request, *more)
 
     async with system.client() as client:
         monkeypatch.setattr(Engine, "run", counted)

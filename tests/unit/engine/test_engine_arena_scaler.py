@@ -12,6 +12,7 @@ from services.common.memory_guard import UNGUARDED, Bound, MemoryGuard
 from services.engine.arena import Arena
 from services.engine.arena_scaler import ArenaScaler
 from services.engine.autoscale import Autoscale
+from services.engine.demand import Demand
 from services.engine.memory_pressure import Signs
 from services.engine.span_set import Span
 
@@ -100,10 +101,21 @@ async def test_what_is_waited_for_counts_as_used() -> None:
     scaled = Scaled(floor_mib=8)
     scaled.arena.pool.extend(32 * MIB)
     await scaled.scaler.look()
-    scaled.scaler.waiting = lambda: 27 * MIB
+    scaled.scaler.demand = lambda: Demand(waiting_bytes=27 * MIB)
     scaled.press()
     await scaled.scaler.look()
     assert 30 * MIB == scaled.arena.pool.total_bytes
+
+
+async def test_what_is_promised_counts_as_used() -> None:
+    """Schedulers grant no more once all of it is, though requests have not taken it yet.
+
+    Fault injection: turns red when _view looks at what is in use alone.
+    """
+    scaled = Scaled(floor_mib=8)
+    scaled.scaler.demand = lambda: Demand(promised_bytes=7 * MIB)
+    await scaled.scaler.look()
+    assert 10 * MIB == scaled.arena.pool.total_bytes
 
 
 async def test_a_load_that_needs_memory_gets_it() -> None:

@@ -15,8 +15,10 @@ def autoscale() -> Autoscale:
     return Autoscale(FLOOR, MOST, notice_s=NOTICE_S)
 
 
-def view(total_mib: int, used_mib: int, room_mib: int = 10_000, *, is_pressed: bool = False) -> View:
-    return View(total_mib * MIB, used_mib * MIB, room_mib * MIB, is_pressed)
+def view(
+    total_mib: int, used_mib: int, room_mib: int = 10_000, *, alone_mib: int = 0, is_pressed: bool = False
+) -> View:
+    return View(total_mib * MIB, used_mib * MIB, alone_mib * MIB, room_mib * MIB, is_pressed)
 
 
 def size(told_mib: int, total_mib: int) -> Size:
@@ -74,6 +76,18 @@ def test_it_gives_way_at_once_where_memory_is_short() -> None:
     assert size(252, 252) == scale.decide(2 + RECOVERY_S, view(202, 202))
 
 
+def test_whoever_was_let_in_can_come_to_its_end() -> None:
+    """The arena never becomes smaller than the worst case of one request, also where memory is short.
+
+    Fault injection: turns red when _least looks at what is used alone.
+    """
+    scale = autoscale()
+    assert size(299, 299) == scale.decide(0, view(400, 10, alone_mib=299, is_pressed=True))
+    scale = autoscale()
+    scale.decide(0, view(400, 100, alone_mib=350))
+    assert size(350, 400) == scale.decide(CALM_S, view(400, 100, alone_mib=350))
+
+
 @given(total_mib=st.integers(100, 1000), used_mib=st.integers(0, 1000), room_mib=st.integers(0, 2000))
 def test_the_same_use_never_leads_back_and_forth(total_mib: int, used_mib: int, room_mib: int) -> None:
     """Within ten minutes it comes to rest, on the way in one direction only, between its bounds.
@@ -83,7 +97,7 @@ def test_the_same_use_never_leads_back_and_forth(total_mib: int, used_mib: int, 
     scale, total, sizes = autoscale(), total_mib * MIB, [total_mib * MIB]
     used = min(used_mib * MIB, total)
     for now_s in range(600):
-        decided = scale.decide(now_s, View(total, used, room_mib * MIB))
+        decided = scale.decide(now_s, View(total, used, 0, room_mib * MIB))
         assert decided.told_bytes <= decided.total_bytes
         assert FLOOR <= decided.total_bytes <= MOST
         total = decided.total_bytes
@@ -100,7 +114,7 @@ def test_it_never_shrinks_below_what_is_used_nor_grows_beyond_the_room(
     scale, total = autoscale(), 2 * FLOOR
     for now_s, (used_mib, room_mib, is_pressed) in enumerate(looks):
         used = min(used_mib * MIB, total)
-        decided = scale.decide(3.0 * now_s, View(total, used, room_mib * MIB, is_pressed))
+        decided = scale.decide(3.0 * now_s, View(total, used, 0, room_mib * MIB, is_pressed))
         assert max(FLOOR, used) <= decided.total_bytes <= min(MOST, total + room_mib * MIB)
         assert decided.told_bytes <= decided.total_bytes
         assert not is_pressed or decided.total_bytes <= total

@@ -44,7 +44,7 @@ def test_every_decode_is_in_every_step() -> None:
 
 
 def test_half_of_a_chunk_is_for_the_first_and_the_rest_for_those_with_the_least_left() -> None:
-    """What the first cannot use goes to the others too, and what they cannot use to the first.
+    """What the first cannot use goes to the others too, and what they cannot use to the first; all, where it has least.
 
     Fault injection: turns red when `_chunks` fills prompts in order of arrival.
     """
@@ -53,7 +53,8 @@ def test_half_of_a_chunk_is_for_the_first_and_the_rest_for_those_with_the_least_
     assert [(first, 88), (third, 10), (second, 414)] == shares
     shares = plan([Line([second, first, third])], chunk_tokens=512, max_batch=8)
     assert [(second, 414), (third, 10), (first, 88)] == shares
-    long, short = sequence(1800), sequence(200)
+    long, other, short = sequence(1800), sequence(1800), sequence(200)
+    assert [(long, 64)] == plan([Line([long, other])], chunk_tokens=64, max_batch=8)
     assert [(long, 32), (short, 32)] == plan([Line([long, short])], chunk_tokens=64, max_batch=8)
 
 
@@ -146,8 +147,8 @@ def test_what_nobody_waits_for_goes_in_slices_beside_what_somebody_waits_for() -
     """
     live, warming = Line(decodes(2)), Line(prompts(2, tokens=600), is_background=True)
     beside = plan([live, warming], chunk_tokens=512, max_batch=8)
-    assert ([1, 1], [BACKGROUND_TOKENS // 2] * 2) == (of(live, beside), of(warming, beside))
-    assert [256, 256] == of(warming, plan([warming], chunk_tokens=512, max_batch=8))
+    assert ([1, 1], [BACKGROUND_TOKENS]) == (of(live, beside), of(warming, beside))
+    assert [512] == of(warming, plan([warming], chunk_tokens=512, max_batch=8))
 
 
 def test_a_place_that_two_lines_want_goes_to_one_after_the_other() -> None:

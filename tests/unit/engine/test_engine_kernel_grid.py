@@ -129,7 +129,7 @@ def test_a_gated_product_is_within_its_bound(
 ) -> None:
     """silu(gate) * up of sums in float32, rounded once; torch's bfloat16 rounds gate and up before.
 
-    Fault injection: turns red when exp_lanes() leaves out its second coefficient, or silu() the sign.
+    Fault injection: turns red when silu() leaves out the sign.
     """
     skip_unless_it_exists(layout, dtype)
     x, w = random(max(ROWS), inner, seed=1).to(dtype), random(2 * half, inner, seed=2).to(dtype)
@@ -143,6 +143,17 @@ def test_a_gated_product_is_within_its_bound(
     bound += (BF16 if dtype is torch.bfloat16 else 2**-21) * expected.abs() + 1e-30
     for rows in ROWS:
         assert_within(bound[:rows], expected[:rows], gated(layout, x[:rows], w))
+
+
+def test_a_gate_alone_is_within_the_rounding_of_float32(kernel_name: KernelName) -> None:
+    """Of sums that are exact: from where e^-x is below every float to where it is above.
+
+    Fault injection: turns red when exp_lanes() leaves out its second coefficient.
+    """
+    gates = torch.linspace(-120, 120, 4001)[:, None]
+    expected = torch.nn.functional.silu(gates.double())[:, 0]
+    actual = gated((kernel_name, False), torch.ones(1, 1), torch.cat((gates, torch.ones_like(gates))))[0]
+    assert_within(2**-21 * expected.abs() + 1e-35, expected, actual)
 
 
 def exact(length: int, heads: int, kv_heads: int, head_dim: int, seed: int) -> torch.Tensor:

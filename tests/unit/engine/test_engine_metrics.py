@@ -16,7 +16,9 @@ from services.engine.metrics import export
 from tests.scrape import read
 from tests.unit.engine.fakes import BLOCK_BYTES, CountingModel, Gate, generation, request
 
-NO_GENERATIONS: Any = SimpleNamespace(records=(), desired={}, actual={}, weights_bytes={}, conflicts=0)
+NO_GENERATIONS: Any = SimpleNamespace(
+    records=(), desired={}, actual={}, weights_bytes={}, layouts={}, conflicts=0
+)
 
 
 async def test_gauges_tell_what_runs_and_what_waits_for_what() -> None:

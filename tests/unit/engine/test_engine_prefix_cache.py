@@ -163,7 +163,7 @@ async def test_answers_are_right_and_nobody_is_refused_however_full_the_arena_is
     assert sum(found) == running.prefixes.found_tokens
 
 
-# Fault injection: turns red when PrefixCache.find looks up all of the prompt, or Prefix.add keeps a page that is not whole.
+# Fault injection: turns red when Prefix.add keeps a page that is not whole.
 async def test_no_step_writes_into_a_page() -> None:
     """Copying on write is never due: only whole pages are shared, the last token of a prompt is always computed anew,
     and what a request writes are blocks of its own reservation, whatever others share with it."""

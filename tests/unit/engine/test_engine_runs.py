@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -278,3 +280,19 @@ async def test_an_idle_engine_parks_its_thread() -> None:
         assert steps == running.steps
         assert time.clock_gettime_ns(time.pthread_getcpuclockid(thread.ident or 0)) - clock < 5_000_000
         assert before <= time.thread_time_ns()
+
+
+async def test_an_idle_engine_keeps_no_model() -> None:
+    """Nothing that was under way holds a model in memory once it has ended.
+
+    Fault injection: turns red when StepLoop._run does what StepLoop._compute does.
+    """
+    async with engine() as running:
+        model = CountingModel()
+        gone = weakref.ref(model)
+        async with running.run(generation(model), request()) as stream:
+            await read(stream)
+        del model, stream
+        async with asyncio.timeout(10):
+            while gone() is not None:
+                await asyncio.to_thread(gc.collect)

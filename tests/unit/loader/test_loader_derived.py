@@ -468,6 +468,7 @@ async def test_what_another_loader_made_in_memory_is_adopted(
     ):
         made = await prepare(first, stored.manifest.id)
         on_disk(cache_dir, stored).unlink()
+        stored.path(stored.manifest.weights).unlink()
         packed_bytes = reads[made.identity]
         again = await prepare(second, stored.manifest.id)
         assert made.holding.mapped_path == again.holding.mapped_path
