@@ -296,5 +296,7 @@ def _figures(cases: list[ET.Element]) -> list[str]:
         line
         for text in texts
         for line in text.splitlines()
-        if re.match(r"(overload|peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps)", line)
+        if re.match(
+            r"(overload|peak|checks|smaps|steps|exact|graph|fuzzed|killed|schedules|swaps|random)", line
+        )
     ]

@@ -57,7 +57,8 @@ async def test_s_d11_an_answer_has_the_same_bits_in_every_company(
 ) -> None:
     """S-D11: alone and in batches of 8 and 64, in one piece and in chunks, with kept pages and without, set back or not.
 
-    Fault injection: turns red when ...
+    Fault injection: turns red when `Job.come_back` does not put back what was saved, or `uniform` counts its calls in
+    place of positions.
     """
     async with asker(artifacts["grouped"], kernels, dtype) as it:
         alone = [answer for [answer] in await it.ask(asked(), ALONE)]
