@@ -251,6 +251,11 @@ PROMISES = {
         f"r_{row}_" for row in ("a3", "a4", "a18", "a26", "b1", "b4", "c3", "c6")
     ],
     "6.6 reported faults of input, overload and preemption": ["s_g1_", "s_b2_", "s_b3_", "s_b5_"],
+    "6.3 the same bits in every company, in one engine": ["s_d11_"],
+    "6.4 a random run on full arenas: one end for each, nothing lost": [
+        "test_a_random_run_ends_every_request",
+        "test_a_fault_of_the_engine_is_found",
+    ],
     "6 logprobs beside their tokens, the same bits in any company": [
         "test_logprobs_are_told_on_request",
         "test_a_logprob_is_of_the_models_own",
