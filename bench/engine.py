@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -54,7 +55,7 @@ class Bench:
         self._peers = PeerHome.find(options.peers)
         self._work = work
         self._place = place
-        self.turns = Turns(options.record)
+        self.turns = Turns(options.record, options.most_others)
         self.starts: list[Figure] = []
         self._left_out = self._missing()
 
@@ -124,6 +125,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="add every turn there; all that it has counts"
     )
+    parser.add_argument(
+        "--most-others", type=float, default=0.2, metavar="CORES",
+        help="a turn beside which others kept more cores busy does not count",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument(
         "--small", action="store_true", help="a tiny model, one pair, without vLLM: shows that it works"
@@ -131,7 +136,7 @@ def parse_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.small:
         options.sections = [name for name in options.sections if name in _SMALL]
-        options.pairs, options.record = 1, None
+        options.pairs, options.record, options.most_others = 1, None, math.inf
         options.without = (*options.without, VLLM)
     return options
 
@@ -149,6 +154,8 @@ def main() -> None:
         bench = Bench(options, Path(folder), place)
         asyncio.run(bench.measure())
     print(*tables(bench.turns), "", sep="\n")
+    if bench.turns.disturbed:
+        print(f"{bench.turns.disturbed} turns beside busy others do not count", end="\n\n")
     found = [*figures(bench.turns, engine_model.step_bytes("medium")), *bench.starts]
     print(*found, sep="\n")
     if options.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -64,10 +65,12 @@ class Turns:
 
     Args:
         path: A file of JSON, one turn a line, that new ones are added to; what it has already counts too.
+        most_others: Cores that others may have kept busy beside a turn that counts.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, most_others: float = math.inf) -> None:
         self._path = path
+        self._most_others = most_others
         lines = path.read_text().splitlines() if path and path.exists() else []
         self._turns = [Turn(**json.loads(line)) for line in lines]
 
@@ -80,9 +83,16 @@ class Turns:
             with self._path.open("a") as file:
                 file.write(json.dumps(dataclasses.asdict(turn)) + "\n")
 
+    @property
+    def disturbed(self) -> int:
+        """How many do not count."""
+        return sum(turn.others_cores > self._most_others for turn in self._turns)
+
     def of(self, section: str, workload: str, contender: str) -> list[Turn]:
+        """A contender's turns at a workload, as far as they count."""
         wanted = (section, workload, contender)
-        return [turn for turn in self._turns if (turn.section, turn.workload, turn.contender) == wanted]
+        calm = (turn for turn in self._turns if turn.others_cores <= self._most_others)
+        return [turn for turn in calm if (turn.section, turn.workload, turn.contender) == wanted]
 
     def ratio(
         self,

@@ -12,10 +12,10 @@ from bench.workload import WORKLOADS, Timing
 SINGLE = WORKLOADS["single"]
 
 
-def turn(contender: str, round_: str, rate: float) -> Turn:
+def turn(contender: str, round_: str, rate: float, others_cores: float = 0.0) -> Turn:
     return Turn(
         section="small", workload="single", contender=contender, round=round_, rate=rate,
-        first_p50_s=0.1, first_p99_s=0.2, bandwidth=50.0, others_cores=0.0,
+        first_p50_s=0.1, first_p99_s=0.2, bandwidth=50.0, others_cores=others_cores,
     )  # fmt: skip
 
 
@@ -52,6 +52,25 @@ def test_only_those_of_one_round_are_a_pair() -> None:
     assert ratio is not None
     assert (1, 3.0) == pytest.approx((ratio.pairs, ratio.mean))
     assert turns.ratio("medium", "single", ("a", "b")) is None
+
+
+def test_what_was_disturbed_does_not_count() -> None:
+    """Whoever waits for its threads at barriers loses more beside others than whoever does not.
+
+    Fault injection: turns red when `of` takes every turn.
+    """
+    turns = Turns(most_others=0.2)
+    for each in (
+        turn("a", "1", 9.0),
+        turn("b", "1", 1.0, others_cores=0.5),
+        turn("a", "2", 8.0),
+        turn("b", "2", 4.0),
+    ):
+        turns.add(each)
+    ratio = turns.ratio("small", "single", ("a", "b"))
+    assert ratio is not None
+    assert (1, 1) == (ratio.pairs, turns.disturbed)
+    assert 2.0 == pytest.approx(ratio.mean)
 
 
 def test_a_percentile_is_one_of_the_values() -> None:
