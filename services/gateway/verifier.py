@@ -97,11 +97,11 @@ class LoaderVerifier:
         if None in layouts:
             yield pb.PrepareArtifactRequest(artifact_id=artifact_id)
             return
-        yield pb.PrepareArtifactRequest(artifact_id=artifact_id, verify_only=True)
         for layout in layouts:
             if layout is not None:
                 wanted = pb.WeightLayout(**layout._asdict())
                 yield pb.PrepareArtifactRequest(artifact_id=artifact_id, layout=wanted)
+        yield pb.PrepareArtifactRequest(artifact_id=artifact_id, verify_only=True)  # what was just packed is
 
     async def _first_ready(self) -> str:
         """Looks again whenever a loader registers, for a while."""

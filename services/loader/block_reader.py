@@ -30,6 +30,7 @@ class BlockReader:
         pace: Asked before every block.
 
     Attributes:
+        path: The file.
         mode: How the last `read_into` read.
         refusal: Why it did not read directly; empty when it did.
     """
@@ -44,7 +45,7 @@ class BlockReader:
         asked: ReadMode | None = None,
         pace: Pace = FULL_SPEED,
     ) -> None:
-        self._path = path
+        self.path = path
         self._header = header
         self._threads = threads
         self._opener, self._asked = opener, asked
@@ -76,7 +77,7 @@ class BlockReader:
         every = list(enumerate(split_blocks(self._header.data_bytes)))
         wanted = iter(every if only is None else [every[index] for index in only])
         probed_at = self._header.data_offset
-        with WeightFile.open(self._path, probed_at, self._asked, self._opener) as self._file:
+        with WeightFile.open(self.path, probed_at, self._asked, self._opener) as self._file:
             self.mode, self.refusal = self._file.mode, self._file.refusal
             work = functools.partial(self._work, wanted, sink, progress, stop)
             with ThreadPoolExecutor(self._threads, "halogen-read") as pool:

@@ -25,10 +25,12 @@ from services.common.telemetry.tracing import span
 from services.loader.adoption import Adopted, check_layout
 from services.loader.arrivals import Arrivals, Job, Verified, attributes
 from services.loader.derived_cache import DerivedCache, FoundDerived
+from services.loader.file_stamp import FileStamp
 from services.loader.flight import Flight
 from services.loader.intake import FileWanted, Intake, Progress
 from services.loader.metrics import Stage
 from services.loader.residents import Prepared
+from services.loader.verified_lately import VerifiedLately
 from services.loader.weight_file import ReadMode
 from services.loader.weight_packing import WeightPacking
 
@@ -83,9 +85,13 @@ class DerivedLoads:
         arrivals: Where artifacts come from.
         intake: Has disk, room and turns, which whole artifacts share.
         cache: Where derived files lie.
+        lately: Told of the weights that were verified while they were packed.
     """
 
-    def __init__(self, arrivals: Arrivals, intake: Intake, cache: DerivedCache) -> None:
+    def __init__(
+        self, arrivals: Arrivals, intake: Intake, cache: DerivedCache, lately: VerifiedLately
+    ) -> None:
+        self._lately = lately
         self._arrivals = arrivals
         self._intake = intake
         self._cache = cache
@@ -177,13 +183,16 @@ class DerivedLoads:
         except Unsupported as why:
             raise NotDerived(why.message) from None
         stored = derived.stored
-        packing = WeightPacking(stored.path(stored.manifest.weights), whole, file, partial)
+        path = stored.path(stored.manifest.weights)
+        before = await asyncio.to_thread(FileStamp.of, path)
+        packing = WeightPacking(path, whole, file, partial)
 
         def work(progress: Progress, stop: threading.Event) -> None:
             packing.run(self._intake.reading, progress, stop)
 
         with self._intake.metrics.stage(Stage.DERIVE), span("derive", attributes(stored)):
             await self._intake.run(work, flight, lambda _: None)
+        self._lately.add(path, before)
 
 
 def _release(found: FoundDerived | None) -> None:

@@ -11,7 +11,6 @@ from typing import Self
 
 import structlog
 
-from services.common.background import background
 from services.common.checkpoint.artifact_store import StoredArtifact
 from services.common.errors import HalogenError, InternalError
 from services.common.ids import ArtifactId
@@ -31,6 +30,7 @@ from services.loader.ranks import file_name, rank_name
 from services.loader.reading import Reading, ReadReport
 from services.loader.residents import Prepared, Residents
 from services.loader.room import Room
+from services.loader.verified_lately import VerifiedLately
 from services.loader.wanted import AS_STORED, Wanted
 
 log = structlog.get_logger()
@@ -77,9 +77,11 @@ class Preparations:
         room = Room(self._places, self._residents, self._drop, guard, clock_s)
         arrivals = Arrivals(artifacts, metrics, admit)
         intake = Intake(self._commons, room, reading, metrics)
-        self._loads = Loads(arrivals, intake)
+        lately = VerifiedLately(keep_s, clock_s)
+        self._checks: dict[ArtifactId, Flight[None]] = {}
+        self._loads = Loads(arrivals, intake, lately)
         self._rank_loads = RankLoads(arrivals, intake)
-        self._derived_loads = DerivedLoads(arrivals, intake, derived)
+        self._derived_loads = DerivedLoads(arrivals, intake, derived, lately)
         self._rest_timer: asyncio.TimerHandle | None = None
         self.changed = asyncio.Event()  # set when artifact_ids, placement or report may have changed
 
@@ -175,25 +177,40 @@ class Preparations:
     async def check(self, artifact_id: ArtifactId) -> AsyncGenerator[Done, None]:
         """Yields progress until every byte is verified where it lies; nothing of it is kept in memory.
 
+        Who comes meanwhile waits for the same; what was packed a moment ago has just been verified.
+
         Raises:
             HalogenError: As `prepare` does, but for want of room.
         """
-        flight: Flight[None] = Flight()
-        async with (
-            background(self._check(artifact_id, flight)),
-            contextlib.aclosing(flight.follow()) as progress,
-        ):
-            async for done in progress:
-                yield done
-        flight.result()
+        while True:
+            flight = self._checks.get(artifact_id) or self._begin_check(artifact_id)
+            async with contextlib.aclosing(flight.follow()) as progress:
+                async for done in progress:
+                    yield done
+            if not flight.is_called_off:
+                flight.result()
+                return
+
+    def _begin_check(self, artifact_id: ArtifactId) -> Flight[None]:
+        flight = self._checks[artifact_id] = Flight()
+        task = self._group.create_task(self._check(artifact_id, flight), name=f"check-{artifact_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        flight.call_off = task.cancel
+        return flight
 
     async def _check(self, artifact_id: ArtifactId, flight: Flight[None]) -> None:
         try:
             await self._loads.check(artifact_id, flight)
+        except asyncio.CancelledError:
+            flight.fail(InternalError("the loader is ending"))  # or nobody hears it
+            raise
         except Exception as failure:  # noqa: BLE001  # must reach who waits, whatever it is
             flight.fail(failure)
         else:
             flight.finish(None)
+        finally:
+            del self._checks[artifact_id]
 
     def _present(self, name: str) -> Prepared | None:
         prepared = self._residents.ask(name, self._clock_s())

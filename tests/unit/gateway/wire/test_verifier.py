@@ -103,13 +103,13 @@ PACK: Final = pb.PrepareArtifactRequest(artifact_id=ARTIFACT, layout=pb.WeightLa
     ("layouts", "verify_only", "requests"),
     [
         ([None], False, [PLAIN]),
-        ([PACKED32], False, [LOOK, PACK]),
+        ([PACKED32], False, [PACK, LOOK]),
         ([None, PACKED32], False, [PLAIN]),
         ([], False, [LOOK]),
         ([PACKED32], True, [LOOK]),
     ],
 )
-async def test_what_engines_map_is_kept_after_the_artifact_itself_was_verified(
+async def test_what_engines_map_is_kept_and_the_artifact_itself_is_verified(
     layouts: list[KernelLayout | None], verify_only: bool, requests: list[pb.PrepareArtifactRequest]
 ) -> None:
     """Packed weights may lie on a disk already: they say nothing of the artifact's own bytes.
