@@ -116,6 +116,7 @@ class KvDesk:
     def moved(self, loan: Loan, phase: Phase) -> None:
         """The step thread has carried out an order."""
         if phase is Phase.WAITING:
+            loan.is_taken_up = True
             self._take_swap(loan, 0)
             if loan.preemptions:
                 log.info("request_resumed", **_told(loan))
@@ -124,8 +125,8 @@ class KvDesk:
         loan.give_back()
         loan.is_leaving, loan.preemptions = False, loan.preemptions + 1
         saved = loan.job.saved
-        way = Way.SWAP if saved else Way.RECOMPUTE
-        self._take_swap(loan, len(saved.blocks) if saved else 0)
+        way, blocks = (Way.SWAP, len(saved.blocks)) if saved else (Way.RECOMPUTE, 0)
+        self._take_swap(loan, blocks)
         self.preemptions[way] += 1
         self._forget_growth(loan)
         self._park(loan)
@@ -197,9 +198,8 @@ class KvDesk:
             prefix = loan.find()
             found = resources.enter_context(prefix).blocks if prefix else ()
             blocks = max(0, loan.need_blocks - len(found))
-            if not self._may_have(loan, blocks * loan.block_bytes):
-                return False
-            if not self._pool.can_reserve(loan.block_bytes, blocks):
+            may_have = self._may_have(loan, blocks * loan.block_bytes)
+            if not (may_have and self._pool.can_reserve(loan.block_bytes, blocks)):
                 return False
             reservation = resources.enter_context(self._pool.reserve(loan.block_bytes, blocks))
             loan.lend(prefix, reservation, resources.pop_all())
@@ -209,6 +209,7 @@ class KvDesk:
             self._steps.order(ComeBack(loan.job, reservation, found))
         else:
             loan.job.sequence.come_back(reservation, found)
+            loan.is_taken_up = True
         return True
 
     def _may_have(self, loan: Loan, need_bytes: int) -> bool:
@@ -246,8 +247,7 @@ class KvDesk:
     def _make_room(self, needy: Loan) -> None:
         missing_bytes = _wanted_blocks(needy) * needy.block_bytes
         others = {loan.age: loan for loan in self._loans.values() if loan.has_memory and loan is not needy}
-        standings = [loan.standing for loan in others.values()]
-        for victim in victims(needy.standing, missing_bytes, standings):
+        for victim in victims(needy.standing, missing_bytes, [loan.standing for loan in others.values()]):
             self._set_back(others[victim.age])
 
     def _set_back(self, loan: Loan) -> None:

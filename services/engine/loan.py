@@ -59,6 +59,7 @@ class Loan:
     Attributes:
         preemptions: How many times it was set back.
         is_leaving: It is told to give back its memory, and has not done so yet.
+        is_taken_up: Its sequence knows of the memory that it has; until then its table is of what it had before.
         swap_bytes: What it has outside of the arena.
         cached_tokens: How many tokens of its prompt were there when it began.
     """
@@ -69,6 +70,7 @@ class Loan:
         self.age = age
         self.preemptions = 0
         self.is_leaving = False
+        self.is_taken_up = False
         self.swap_bytes = 0
         self.cached_tokens = 0
         self._terms = terms
@@ -169,11 +171,11 @@ class Loan:
 
     def keep(self) -> None:
         """Whole pages that are computed may serve others from now on: nothing is written to them again."""
-        if self._prefix is not None and self._reservation is not None:
+        if self.is_taken_up and self._prefix is not None and self._reservation is not None:
             sequence = self.job.sequence
             self._prefix.add(sequence.stored, sequence.table, self._reservation)
 
     def give_back(self) -> None:
         """All that it has goes, but for pages that are kept."""
-        self._prefix, self._reservation = None, None
+        self._prefix, self._reservation, self.is_taken_up = None, None, False
         self._resources.close()
