@@ -9,7 +9,7 @@ import structlog
 
 from services.common.backoff import Backoff
 from services.common.checkpoint.graph_hash import Built
-from services.common.errors import Unavailable
+from services.common.errors import HalogenError
 from services.common.registry import keys
 from services.common.registry.records import ProbeResult, QualificationRecord
 from services.common.registry.store import Put, Store, Unchanged
@@ -45,7 +45,10 @@ class Qualifier:
             self._news.set()
 
     async def follow(self, store: Store) -> None:
-        """Writes what was noted, for ever; what is on record already stays, with all that was said of it."""
+        """Writes what was noted, for ever; what is on record already stays, with all that was said of it.
+
+        A registry that is away, full or refuses delays that, and nothing else.
+        """
         backoff = Backoff()
         while True:
             await self._news.wait()
@@ -53,7 +56,7 @@ class Qualifier:
             try:
                 await self._write_all(store)
                 backoff.reset()
-            except Unavailable as failure:
+            except HalogenError as failure:
                 log.warning("qualification_delayed", error=str(failure))
                 self._news.set()
                 await backoff.pause()

@@ -10,6 +10,7 @@ import structlog
 
 from services.common.backoff import Backoff
 from services.common.errors import (
+    CorruptData,
     DeadlinePassed,
     HalogenError,
     NotFound,
@@ -213,8 +214,14 @@ class Catalog:
         parent = going_on_from(self._routes.trace_parent(artifact_id))
         with span("load", {ARTIFACT_ID: artifact_id}, parent=parent):
             files = await self._files.read(artifact_id)
-            text = await asyncio.to_thread(self._reader.read, artifact_id, files)
-            await rehearse(text, files)
+            try:
+                text = await asyncio.to_thread(self._reader.read, artifact_id, files)
+                await rehearse(text, files)
+            except HalogenError:
+                raise
+            except Exception as fault:  # one artifact's files end no gateway
+                log.exception("text_model_broken", artifact_id=artifact_id)
+                raise CorruptData(f"the artifact's text files cannot be used: {fault!r}") from fault
             return text
 
     def _tell(self) -> None:

@@ -114,7 +114,7 @@ class TextModelReader:
             return self._read(artifact_id, files)
         except HalogenError:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+        except Exception as fault:  # whoever wrote them may have written anything
             raise CorruptData(f"the artifact's text files cannot be read: {fault!r}") from fault
 
     def _read(self, artifact_id: ArtifactId, files: Mapping[str, bytes]) -> TextModel:

@@ -18,7 +18,7 @@ from grpc import StatusCode
 
 from services.common import errors
 from services.common.errors import Unavailable
-from services.common.registry.store import Ambiguous
+from services.common.registry.store import LEASE_ENDED, Ambiguous
 
 Metadata = tuple[tuple[str, str], ...]
 Method = Callable[["Connection"], Callable[..., Any]]
@@ -228,7 +228,7 @@ def refusal(failure: grpc.aio.AioRpcError) -> Exception:
     if code is StatusCode.OUT_OF_RANGE and "compacted" in details:
         return Compacted(details)
     if code is StatusCode.NOT_FOUND and "lease" in details:
-        return errors.PreconditionFailed("the lease has ended; take a new one", reason="LEASE_ENDED")
+        return errors.PreconditionFailed("the lease has ended; take a new one", reason=LEASE_ENDED)
     if code is StatusCode.RESOURCE_EXHAUSTED:
         message = f"etcd takes no more writes ({details}); compact and defragment it, or raise its quota"
         return errors.Overloaded(message, reason="REGISTRY_FULL", retry_after_s=10.0)

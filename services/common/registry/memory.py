@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
 from services.common.errors import PreconditionFailed, Unavailable
 from services.common.registry.store import (
+    LEASE_ENDED,
     Change,
     Changes,
     Delete,
@@ -125,7 +126,7 @@ class MemoryStore:
             raise ValueError("a commit writes each key at most once")
         for write in writes:
             if isinstance(write, Put) and write.lease is not None and write.lease not in self._leases:
-                raise PreconditionFailed("the lease has ended; take a new one", reason="LEASE_ENDED")
+                raise PreconditionFailed("the lease has ended; take a new one", reason=LEASE_ENDED)
 
     def _apply(self, writes: Sequence[Put | Delete]) -> None:
         effective = [write for write in writes if isinstance(write, Put) or write.key in self._entries]

@@ -9,10 +9,10 @@ from typing import Generic, Self, TypeVar
 
 from services.common.background import background
 from services.common.backoff import Backoff
-from services.common.errors import HalogenError, Unavailable
+from services.common.errors import HalogenError
 from services.common.registry.contact import RegistryContact
 from services.common.registry.record import Record
-from services.common.registry.store import Lease, Store
+from services.common.registry.store import LEASE_ENDED, Lease, Store
 
 R = TypeVar("R", bound=Record)
 
@@ -84,11 +84,16 @@ class Registration(Generic[R]):
         self._wake.set()
 
     async def _write(self, lease: Lease) -> R | None:
-        """What has been written: the record, or nothing if the registry was away and it should be tried again."""
+        """What has been written: the record, or nothing if it should be tried again, as the registry is away or full.
+
+        Until then what was written before stands: it is better than nothing.
+        """
         record = self._record
         try:
             await self._store.put(self._key, record.encode(), lease.id)
-        except Unavailable as failure:
+        except HalogenError as failure:
+            if failure.reason == LEASE_ENDED:
+                raise
             self._contact.lost(str(failure))
             await self._backoff.pause()
             self._wake.set()

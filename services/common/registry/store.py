@@ -9,9 +9,11 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, NewType, Protocol
+from typing import Final, NamedTuple, NewType, Protocol
 
 from services.common.errors import Unavailable
+
+LEASE_ENDED: Final = "LEASE_ENDED"
 
 LeaseId = NewType("LeaseId", int)
 

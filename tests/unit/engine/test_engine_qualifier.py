@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from services.common.background import background
 from services.common.checkpoint.graph_hash import Build, Built, GraphHash
+from services.common.errors import Overloaded
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import QualificationRecord, Statement
@@ -35,6 +36,18 @@ class WatchedStore(MemoryStore):
 
     async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
         self.tried.set()
+        return await super().commit(conditions, writes)
+
+
+class FullStore(WatchedStore):
+    """Takes no writes, as etcd beyond its quota."""
+
+    is_full = True
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        if self.is_full:
+            self.tried.set()
+            raise Overloaded("no space", reason="REGISTRY_FULL", retry_after_s=10.0)
         return await super().commit(conditions, writes)
 
 
@@ -81,6 +94,16 @@ async def test_an_outage_only_delays_the_record() -> None:
         with store.outage():
             qualifier.note(generation(BuiltModel()))
             await store.tried.wait()
+        assert "halogen/0.1.0 cpu portable" == (await written(store)).runtime_build
+
+
+async def test_a_full_registry_only_delays_the_record() -> None:
+    """Fault injection: turns red when `Qualifier.follow` minds nothing but a registry that is away."""
+    store, qualifier = FullStore(), Qualifier("halogen/0.1.0 cpu portable")
+    async with background(qualifier.follow(store)):
+        qualifier.note(generation(BuiltModel()))
+        await store.tried.wait()
+        store.is_full = False
         assert "halogen/0.1.0 cpu portable" == (await written(store)).runtime_build
 
 

@@ -76,6 +76,8 @@ def test_the_same_tokenizer_is_parsed_once(stories_files: dict[str, bytes]) -> N
         ("chat_template.jinja", b"\xff"),
         ("chat_template.jinja", b"{{ (7**300000000) % 3 }}"),
         ("tokenizer.json", b"{}"),
+        ("tokenizer_config.json", b"[" * 100_000),
+        ("config.json", b'{"vocab_size": 512, "max_position_embeddings": Infinity}'),
     ],
 )
 def test_files_that_are_not_what_they_say_are_corrupt(

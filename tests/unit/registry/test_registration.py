@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
+from services.common.errors import Overloaded
 from services.common.ids import InstanceId, ProcessId
 from services.common.registry import keys
 from services.common.registry.etcd import EtcdStore
@@ -14,7 +17,7 @@ from services.common.registry.etcd_wire import Access, EtcdWire
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import SchedulerRecord
 from services.common.registry.registration import Registration
-from services.common.registry.store import Store
+from services.common.registry.store import Delete, Put, Store, Unchanged
 from services.common.registry.view import View
 
 if TYPE_CHECKING:
@@ -80,6 +83,41 @@ async def test_a_registration_begun_in_an_outage_is_made_after_it() -> None:
         async with scope:
             mine.update(record(2))
             await until(view, 2)
+
+
+class FullStore(MemoryStore):
+    """Takes no writes while it is full, as etcd beyond its quota; leases and reading go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+        self.refused = asyncio.Event()
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        if self.is_full:
+            self.refused.set()
+            raise Overloaded("no space", reason="REGISTRY_FULL", retry_after_s=10.0)
+        return await super().commit(conditions, writes)
+
+
+async def test_a_full_registry_keeps_what_was_registered() -> None:
+    """What is new is written once there is room.
+
+    Fault injection: turns red when `Registration._write` minds nothing but a registry that is away.
+    """
+    store = FullStore()
+    async with View(store, keys.SCHEDULERS, SchedulerRecord) as view, registration(store) as mine:
+        await until(view, 1)
+        store.is_full = True
+        mine.update(record(2))
+        async with asyncio.timeout(30):
+            for _ in range(2):
+                store.refused.clear()
+                await store.refused.wait()
+        assert 1 == view.records[KEY].term
+        assert 1 == len(store._leases)
+        store.is_full = False
+        await until(view, 2)
 
 
 async def test_a_key_deleted_by_another_instance_is_not_ours_to_delete(store: Store) -> None:

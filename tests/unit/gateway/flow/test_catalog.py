@@ -83,6 +83,28 @@ async def test_an_artifact_whose_own_requests_are_refused_is_not_routed_to(
     assert FIRST == flow.catalog.route(MODEL, None).route.artifact_id
 
 
+async def test_text_files_that_break_their_reader_fail_their_publish_alone(
+    flow: Flow, other: ArtifactId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was raised: what is served is served, and this gateway goes on following.
+
+    Fault injection: turns red when `Catalog._read` lets pass what is no HalogenError.
+    """
+
+    async def broken(*_: object) -> None:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    gate = asyncio.Event()
+    monkeypatch.setattr(Backoff, "pause", lambda _: gate.wait())
+    with monkeypatch.context() as patch:
+        patch.setattr("services.gateway.catalog.rehearse", broken)
+        await aim(flow, other, 2)
+        await until(flow.catalog, lambda: bool(flow.catalog.failures))
+    assert FIRST == flow.catalog.route(MODEL, None).route.artifact_id
+    await aim(flow, FIRST, 3)
+    await until(flow.catalog, lambda: not flow.catalog.failures)
+
+
 async def test_what_nobody_names_any_more_is_forgotten(flow: Flow, other: ArtifactId) -> None:
     """After the move the old one goes; a request that began with it keeps it."""
     before = flow.catalog.route(MODEL, None)
