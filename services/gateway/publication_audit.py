@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from services.common.registry.store import Entry
+from services.common.registry.store import Entry, Head
 from services.gateway.artifact_audit import MAX_DROPPED
 
 MAX_RECORDS_OF_MODEL: Final = 1_000
@@ -16,15 +16,14 @@ MAX_DROPPED_OF_KIND: Final = MAX_DROPPED // 3  # three kinds go in one transacti
 log = structlog.get_logger()
 
 
-def outlived(present: Iterable[Entry]) -> tuple[Entry, ...]:
+def outlived(present: Head) -> tuple[Entry, ...]:
     """The records that go in the transaction that writes one more: the oldest of more than a model's last 1,000.
 
     Args:
-        present: All of one model and kind, whose keys' order is that of the revisions.
+        present: Those of one model and kind, whose keys' order is that of the revisions: the first are the oldest.
     """
-    by_age = sorted(present)
-    excess = max(0, len(by_age) + 1 - MAX_RECORDS_OF_MODEL)
-    return tuple(by_age[:excess][:MAX_DROPPED_OF_KIND])
+    excess = max(0, present.total + 1 - MAX_RECORDS_OF_MODEL)
+    return present.entries[:excess][:MAX_DROPPED_OF_KIND]
 
 
 def export(event: str, gone: Iterable[Entry]) -> None:

@@ -10,7 +10,7 @@ from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import IntentRecord, PublishState, Strategy
 from services.common.registry.records import AuditRecord, LastRevision, Served, Serving, Target
-from services.common.registry.store import Delete, Entry, Put, Unchanged
+from services.common.registry.store import Delete, Entry, Head, Put, Unchanged
 from services.gateway.publication_audit import outlived
 
 
@@ -38,19 +38,21 @@ class Seen(NamedTuple):
         last: revisions/ of the model.
         target: targets/ of the cohort.
         serving: serving/ of the cohort.
-        audits: All of the model.
+        audits: The oldest of the model.
         intents: The same.
+        intent: Of the target's revision.
     """
 
     last: Entry | None
     target: Entry | None
-    serving: Entry | None = None
-    audits: tuple[Entry, ...] = ()
-    intents: tuple[Entry, ...] = ()
+    serving: Entry | None
+    audits: Head
+    intents: Head
+    intent: Entry | None
 
     @property
     def named(self) -> Target | None:
-        return Target.decode(self.target.value) if self.target else None
+        return target_of(self.target)
 
     @property
     def artifact_id(self) -> ArtifactId | None:
@@ -68,6 +70,10 @@ class Seen(NamedTuple):
         except ValueError:
             return None
         return Served(revision=serving.revision, artifact_id=serving.artifact_id) if serving else None
+
+
+def target_of(entry: Entry | None) -> Target | None:
+    return Target.decode(entry.value) if entry else None
 
 
 class Transaction(NamedTuple):
@@ -143,7 +149,7 @@ def plan(
             f"{order.model}@{order.cohort} is not published; see what is: halogen status",
             reason="MODEL_NOT_FOUND",
         )
-    before = _pending(order.model, seen)
+    before = _pending(seen)
     audit = Put(keys.audit(order.model, revision), _audit(order, seen.artifact_id, time).encode())
     intents = tuple(
         entry for entry in outlived(seen.intents) if before is None or entry.key != before.entry.key
@@ -183,18 +189,14 @@ def _unchanged(key: str, entry: Entry | None) -> Unchanged:
     return Unchanged(key, entry.mod_revision if entry else 0)
 
 
-def _pending(model: ModelName, seen: Seen) -> Pending | None:
+def _pending(seen: Seen) -> Pending | None:
     """None, too, where the value is no such record: it holds nobody up."""
-    if seen.named is None:
-        return None
-    key = keys.intent(model, seen.named.revision)
-    entry = next((each for each in seen.intents if each.key == key), None)
     try:
-        record = IntentRecord.decode(entry.value) if entry else None
+        record = IntentRecord.decode(seen.intent.value) if seen.intent else None
     except ValueError:
         return None
-    if entry and record and record.state is PublishState.PENDING:
-        return Pending(entry, record)
+    if seen.intent and record and record.state is PublishState.PENDING:
+        return Pending(seen.intent, record)
     return None
 
 

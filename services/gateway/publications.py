@@ -13,15 +13,22 @@ from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.requirements import Requirements
 from services.common.checkpoint.signatures import TrustedKeys
 from services.common.errors import Conflict, NotFound, PreconditionFailed
-from services.common.ids import ArtifactId, ModelName, Revision
+from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.records import ArtifactRecord, ArtifactState
 from services.common.registry.store import Ambiguous, Entry, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
 from services.common.telemetry.tracing import annotate, trace_parent
 from services.gateway.operator_words import check_words, checked_artifact_id, checked_model_name
-from services.gateway.publication_audit import export
-from services.gateway.publication_plan import PublishOrder, Seen, Transaction, next_revision, plan
+from services.gateway.publication_audit import MAX_DROPPED_OF_KIND, export
+from services.gateway.publication_plan import (
+    PublishOrder,
+    Seen,
+    Transaction,
+    next_revision,
+    plan,
+    target_of,
+)
 
 log = structlog.get_logger()
 
@@ -84,13 +91,7 @@ class Publications:
         Raises:
             HalogenError: As `publish` says.
         """
-        seen = Seen(
-            last=await self._store.get(keys.revision(order.model)),
-            target=await self._store.get(keys.target(order.model, order.cohort)),
-            serving=await self._store.get(keys.serving(order.model, order.cohort)),
-            audits=(await self._store.list(keys.audits(order.model))).entries,
-            intents=(await self._store.list(keys.intents(order.model))).entries,
-        )
+        seen = await self._look(order.model, order.cohort)
         revision = next_revision(order, seen, self._known(order.model))
         if seen.is_behind(revision):
             return None
@@ -110,6 +111,19 @@ class Publications:
             return None
         _tell(order, due)
         return revision
+
+    async def _look(self, model: ModelName, cohort: Cohort) -> Seen:
+        last = await self._store.get(keys.revision(model))
+        target = await self._store.get(keys.target(model, cohort))
+        named = target_of(target)
+        return Seen(
+            last=last,
+            target=target,
+            serving=await self._store.get(keys.serving(model, cohort)),
+            audits=await self._store.head(keys.audits(model), MAX_DROPPED_OF_KIND),
+            intents=await self._store.head(keys.intents(model), MAX_DROPPED_OF_KIND),
+            intent=await self._store.get(keys.intent(model, named.revision)) if named else None,
+        )
 
     async def _commit(self, due: Transaction, only_if: tuple[Unchanged, ...]) -> bool:
         try:

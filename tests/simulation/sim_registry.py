@@ -13,6 +13,7 @@ from services.common.registry.store import (
     Changes,
     Delete,
     Entry,
+    Head,
     Lease,
     LeaseId,
     Listing,
@@ -61,6 +62,11 @@ class SimRegistry:
     async def list(self, prefix: str) -> Listing:
         await self._call()
         return Listing(self.revision, self._under(prefix))
+
+    async def head(self, prefix: str, most: int) -> Head:
+        await self._call()
+        present = self._under(prefix)
+        return Head(len(present), present[:most])
 
     async def put(self, key: str, value: bytes, lease: LeaseId | None = None) -> None:
         await self.commit((), (Put(key, value, lease),))

@@ -24,6 +24,7 @@ from services.common.registry.store import (
     Changes,
     Delete,
     Entry,
+    Head,
     Lease,
     LeaseId,
     Listing,
@@ -96,6 +97,12 @@ class EtcdStore:
                 return await self._list(KeyRange.under(self._full(prefix)))
             except Compacted:  # between two pages: begin again
                 continue
+
+    async def head(self, prefix: str, most: int) -> Head:
+        keys = KeyRange.under(self._full(prefix))
+        request = rpc.RangeRequest(key=keys.start, range_end=keys.end, limit=most)
+        page = await self._wire.call(lambda etcd: etcd.kv.Range, request)
+        return Head(page.count, tuple(self._entry(pair) for pair in page.kvs))
 
     async def put(self, key: str, value: bytes, lease: LeaseId | None = None) -> None:
         request = rpc.PutRequest(key=self._full(key), value=value, lease=lease or 0)

@@ -14,6 +14,7 @@ from services.common.registry.store import (
     Changes,
     Delete,
     Entry,
+    Head,
     Lease,
     LeaseId,
     Listing,
@@ -49,6 +50,11 @@ class MemoryStore:
     async def list(self, prefix: str) -> Listing:
         await self._call()
         return Listing(self._revision, self._under(prefix))
+
+    async def head(self, prefix: str, most: int) -> Head:
+        await self._call()
+        present = self._under(prefix)
+        return Head(len(present), present[:most])
 
     async def put(self, key: str, value: bytes, lease: LeaseId | None = None) -> None:
         await self.commit((), (Put(key, value, lease),))

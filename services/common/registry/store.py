@@ -37,6 +37,13 @@ class Listing(NamedTuple):
     entries: tuple[Entry, ...]
 
 
+class Head(NamedTuple):
+    """The first pairs under a prefix, in the order of their keys, and how many there are in all."""
+
+    total: int
+    entries: tuple[Entry, ...] = ()
+
+
 class Put(NamedTuple):
     key: str
     value: bytes
@@ -99,6 +106,10 @@ class Store(Protocol):
     async def get(self, key: str) -> Entry | None: ...
 
     async def list(self, prefix: str) -> Listing: ...
+
+    async def head(self, prefix: str, most: int) -> Head:
+        """The first `most`, at least 1, of a listing that may be long."""
+        ...
 
     async def put(self, key: str, value: bytes, lease: LeaseId | None = None) -> None: ...
 

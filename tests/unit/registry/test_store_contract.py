@@ -48,6 +48,15 @@ async def test_a_listing_holds_the_prefix_in_key_order(store: Store) -> None:
     assert all(entry.mod_revision <= listing.revision for entry in listing.entries)
 
 
+async def test_a_head_holds_the_first_and_how_many_there_are(store: Store) -> None:
+    """Of the prefix alone, in the order of keys."""
+    for key in ("a/3", "b/1", "a/1", "a/2", "a0"):
+        await store.put(key, key.encode())
+    head = await store.head("a/", 2)
+    assert (3, [("a/1", b"a/1"), ("a/2", b"a/2")]) == (head.total, keys_and_values(head.entries))
+    assert (0, ()) == await store.head("c/", 1)
+
+
 async def test_a_listing_of_everything_is_of_this_environment(store: Store) -> None:
     """The empty prefix lists all keys of the store's own environment."""
     await store.put("b", b"1")
