@@ -51,7 +51,9 @@ async def bring_in(
         artifact_id = await _convert(path, store)
     await _to_its_end(preparations.check(artifact_id))
     log.info("model_path_ready", artifact_id=artifact_id)
-    with contextlib.suppress(HalogenError):  # logged where it happened; whoever asks for the model hears of it, too
+    with contextlib.suppress(
+        HalogenError
+    ):  # logged where it happened; whoever asks for the model hears of it, too
         await _to_its_end(preparations.prepare(artifact_id, await wanted()))
 
 

@@ -47,7 +47,11 @@ BENCHES = {
     "mixed": "6.5",
     "restart": "6.2",
 }  # and the number of what it promises
-ELSEWHERE = {"v2_vs_v1": "4.2", "rollback_beside": "5.5", "refused": "6.6"}  # figures that another promise is of
+ELSEWHERE = {
+    "v2_vs_v1": "4.2",
+    "rollback_beside": "5.5",
+    "refused": "6.6",
+}  # figures that another promise is of
 GIVEN = ("HALOGEN_PEERS", "HALOGEN_TRACE")  # what benchmarks cannot make themselves
 CONVERTER_KILLS = LOADER_KILLS = 50
 IDLE_S, GROWTH_S, GROWTH_BYTES = 60, 600, 16 << 20

@@ -37,7 +37,12 @@ class World:
 
         self.engine = WatchedEngine.of(
             Setting(
-                has_thread=False, blocks=32, chunk_tokens=64, max_batch=8, swap_blocks=0, is_copying_cheap=False
+                has_thread=False,
+                blocks=32,
+                chunk_tokens=64,
+                max_batch=8,
+                swap_blocks=0,
+                is_copying_cheap=False,
             )
         )
         self._servicer = EngineServicer(
