@@ -35,7 +35,7 @@ def with_parent(command: Sequence[str]) -> tuple[str, ...]:
 def _become(parent: int, command: Sequence[str]) -> None:
     end_with_parent(parent)
     try:
-        os.execvp(command[0], command)  # noqa: S606  # it is what we are started for
+        os.execvp(command[0], list(command))  # noqa: S606  # it is what we are started for
     except OSError as failure:
         sys.exit(f"{command[0]}: {failure.strerror}")
 

@@ -105,8 +105,7 @@ async def test_a_step_is_one_message_for_each_stream() -> None:
 async def test_all_that_a_step_gave_a_stream_is_one_message() -> None:
     """Two tokens of one step, with another stream's between them, are one message; what the next step gives is another.
 
-    Fault injection: turns red when TokenStream._take gives a token at a time, or Engine._deliver lets readers have a turn
-    between two updates.
+    Fault injection: turns red when TokenStream._take gives a token at a time.
     """
     world = World()
     first: list[list[int]] = []
