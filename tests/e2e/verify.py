@@ -273,7 +273,7 @@ def docker() -> dict[str, str]:
 def benches(fresh: Clone) -> Iterator[Line]:
     """Ours beside others, and beside what the machine gives."""
     fresh.make(".venv/.bench")
-    given = {name: os.environ[name] for name in GIVEN if name in os.environ}
+    given = {name: str(Path(os.environ[name]).absolute()) for name in GIVEN if os.environ.get(name)}
     for name, number in BENCHES.items():
         result = fresh.folder / f"{name}.json"
         run = fresh.run(".venv/bin/python", "-m", f"bench.{name}", "--json", str(result), **given)
