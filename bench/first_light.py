@@ -5,7 +5,8 @@ theirs, ours, theirs), with a probe of the memory's bandwidth before each. Greed
 
 One request: 128 tokens of prompt, 128 of answer. Sixteen at once: 70 % with 60 tokens of prompt and 30 of
 answer, 30 % with 500 and 120; transformers gets them as one padded batch, and only the tokens that were asked
-for count. A second figure for sixteen has equal lengths (128 and 64), where padding costs nothing.
+for count. A second figure for sixteen has equal lengths (128 and 64), where padding costs nothing. At last sixteen run,
+sixteen more wait, which is all that may, and others are told so: refused_p99_ms is how long that takes.
 
     make bench BENCH=first_light        or        python -m bench.first_light --rounds 3 --json figures.json
 """
@@ -27,6 +28,7 @@ from transformers import AutoModelForCausalLM
 
 from bench.ask import SMOLLM2_MIX, Ask, Size
 from bench.figure import Figure, write_figures
+from bench.refusals import ENGINE_FLAGS, SCHEDULER_FLAGS, refused_after
 from services.cli import demo, publish
 from services.cli.control_client import Order
 from services.cli.home import Home
@@ -142,7 +144,8 @@ def show(workload: Workload, rounds: list[Round]) -> float:
 
 async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace) -> list[Figure]:
     # Every round asks the same: with a cache the prompts would be computed once, and by transformers every time.
-    flags = {"engine": ["--threads", str(options.threads), "--prefix-cache", "false"]}
+    engine = ("--threads", str(options.threads), "--prefix-cache", "false", *ENGINE_FLAGS)
+    flags = {"engine": engine, "scheduler": SCHEDULER_FLAGS}
     with reserved_addresses() as addresses:
         async with Stack(home, addresses, print, flags), Client(addresses.gateway) as client:
             order = Order("smollm2", "stable", "", who="bench", why="bench")
@@ -150,7 +153,10 @@ async def measure(home: Home, model: demo.DemoModel, options: argparse.Namespace
                 addresses.gateway, order, model.artifact, str(home.store), reverify=False, wait_s=120
             )
             theirs = Theirs(model.hugging_face, options.threads)
-            return [await figure(client, theirs, workload, options.rounds) for workload in workloads()]
+            found = [await figure(client, theirs, workload, options.rounds) for workload in workloads()]
+            found.append(await refused_after(addresses))
+            print(found[-1])
+            return found
 
 
 async def figure(client: Client, theirs: Theirs, workload: Workload, rounds: int) -> Figure:

@@ -2,6 +2,6 @@
 
 import os
 
-# The launcher forks its children after it has used gRPC; gRPC's own fork handlers, chosen when it is first
-# imported, would only warn that they cannot run.
+# Whoever forks after it has used gRPC has gRPC's own handlers run in the child, unless they are off when it is first
+# imported: at best they warn that they cannot run.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from services.common.backoff import Backoff
-from services.common.ending import REFUSED, end_with_parent
+from services.common.ending import REFUSED
+from services.common.with_parent import with_parent
 
 FIRST_BACKOFF_S: Final = 0.2
 LAST_BACKOFF_S: Final = 5.0
@@ -76,13 +75,12 @@ class Child:
     async def _run_once(self) -> int:
         with self._command.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command.argv,
+                *with_parent(self._command.argv),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self._command.environment,
                 start_new_session=True,  # Ctrl-C reaches the launcher only, which ends its children in order
-                preexec_fn=functools.partial(end_with_parent, os.getpid()),
             )
         try:
             return await self._process.wait()

@@ -22,9 +22,9 @@ from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.completion import Completion
-from services.common.ending import end_with_parent
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.store_location import is_http
+from services.common.with_parent import end_with_parent
 
 T = TypeVar("T")
 

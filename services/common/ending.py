@@ -1,10 +1,8 @@
-"""How a command ends: in order when a signal asks for it, and with the process that started it."""
+"""How a command ends in order, when a signal asks for it."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,8 +12,6 @@ REFUSED: Final = 2  # the status of who cannot do what its settings say; argpars
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NOT_OURS: Final = (signal.SIG_IGN, None)  # ignored, as under nohup, or taken by something that is not Python
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None)
 
 
 @contextlib.contextmanager
@@ -39,14 +35,3 @@ def ending_in_order() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, before[number])
-
-
-def end_with_parent(parent: int) -> None:
-    """Has the kernel send SIGTERM to this process when its parent dies, even by SIGKILL.
-
-    Args:
-        parent: Who started it; if that one is dead already, this process ends at once.
-    """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)

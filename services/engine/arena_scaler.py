@@ -88,8 +88,9 @@ class ArenaScaler:
     def _view(self, *, is_pressed: bool) -> View:
         pool = self.arena.pool
         rooms = [room for guard in self.guards if (room := guard.room_bytes) is not None]
-        room_bytes = min(rooms, default=self.arena.most_bytes) - self.arena.untouched_bytes
         demand = self.demand()
+        taken_bytes = self.arena.untouched_bytes + demand.swap_bytes
+        room_bytes = min(rooms, default=self.arena.most_bytes) - taken_bytes
         used_bytes = max(pool.used_bytes + demand.waiting_bytes, demand.promised_bytes)
         return View(pool.total_bytes, used_bytes, demand.alone_bytes, max(0, room_bytes), is_pressed)
 

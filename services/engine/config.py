@@ -52,8 +52,8 @@ class EngineConfig(ProcessConfig):
     kv_swap_bytes: int = Field(
         256 << 20,
         ge=0,
-        description="most memory for keys and values of requests that are set back for others, taken when it is needed; "
-        "with 0 they are computed again",
+        description="most memory for keys and values of requests that are set back for others, taken when it is needed, "
+        "and kept free of loads until then; with 0 they are computed again",
     )
     kv_block_pool_autoscale: bool = Field(
         False,

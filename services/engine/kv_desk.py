@@ -121,12 +121,12 @@ class KvDesk:
             if loan.preemptions:
                 log.info("request_resumed", **_told(loan))
             return
+        saved = loan.job.saved
+        way, blocks = (Way.SWAP, len(saved.blocks)) if saved else (Way.RECOMPUTE, 0)
+        self._take_swap(loan, blocks)  # while it has memory, nobody takes that for certain
         loan.keep()
         loan.give_back()
         loan.is_leaving, loan.preemptions = False, loan.preemptions + 1
-        saved = loan.job.saved
-        way, blocks = (Way.SWAP, len(saved.blocks)) if saved else (Way.RECOMPUTE, 0)
-        self._take_swap(loan, blocks)
         self.preemptions[way] += 1
         self._forget_growth(loan)
         self._park(loan)

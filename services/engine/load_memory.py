@@ -20,7 +20,7 @@ log = structlog.get_logger(component="memory_pool")
 
 
 class LoadMemory(NamedTuple):
-    """Bytes of this process's own: without weights that are used in place, with the arena's as if all were in use.
+    """Bytes of this process's own: without weights that are used in place, with keys and values as if all room were in use.
 
     Attributes:
         predicted_bytes: What the guard was asked for.
@@ -84,18 +84,19 @@ def measured(
         guard: What it was held against.
         artifact_id: For the log.
         shared_bytes: How much of the weights becomes resident in place.
-        untouched: How much of the arena was never used.
+        untouched: How much of that room was never used.
         own: This process's memory.
     """
     own = own or OwnMemory()
     guard_bytes = guard.room_bytes
     own.forget_peak()
-    before = own.resident_bytes + need.arena_bytes
+    kept_bytes = need.arena_bytes + need.swap_bytes
+    before = own.resident_bytes + kept_bytes
     yield
     taken = own.peak_bytes + untouched() - before - shared_bytes
     found = LoadMemory(
-        predicted_bytes=need.arena_bytes + need.copied_bytes,
-        measured_bytes=need.arena_bytes + max(0, taken),
+        predicted_bytes=need.own_bytes,
+        measured_bytes=kept_bytes + max(0, taken),
         guard_bytes=guard_bytes,
     )
     tell = log.warning if found.is_beyond else log.info

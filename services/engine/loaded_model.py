@@ -111,6 +111,7 @@ class ModelLoading:
         shared: Bounds that together with the weights, which are the loader's where they are used in place.
         is_busy: Whether requests are under way, beside which loads hold back; asked by their threads.
         make_room: Has the arena give memory back that it can do without; takes milliseconds.
+        swap_bytes: Tells what requests that are set back may yet take outside of the arena.
     """
 
     arena: Arena
@@ -122,6 +123,7 @@ class ModelLoading:
     shared: MemoryGuard = UNGUARDED
     is_busy: Callable[[], bool] = lambda: False
     make_room: Callable[[], None] = lambda: None
+    swap_bytes: Callable[[], int] = lambda: 0
 
     @property
     def layout(self) -> KernelLayout | None:
@@ -158,17 +160,22 @@ class ModelLoading:
     def held_against_guards(self, need: Callable[[int], MemoryNeed]) -> MemoryNeed:
         """What is needed, by what of the arena is untouched; if it is too much, after the arena has made room.
 
+        What requests that are set back may take counts as well.
+
         Raises:
             Overloaded: It is too much all the same.
         """
-        first = need(self.arena.untouched_bytes)
+        first = self._needed(need)
         with contextlib.suppress(Overloaded):
             first.check(self.guard, self.shared)
             return first
         self.make_room()
-        second = need(self.arena.untouched_bytes)
+        second = self._needed(need)
         second.check(self.guard, self.shared)
         return second
+
+    def _needed(self, need: Callable[[int], MemoryNeed]) -> MemoryNeed:
+        return need(self.arena.untouched_bytes)._replace(swap_bytes=self.swap_bytes())
 
     def verify(self, prepared: PreparedArtifact) -> VerifiedWeights:
         """Maps the weights, and compares their header with what the loader verified and what the config asks for.
@@ -238,7 +245,7 @@ class VerifiedWeights:
             loading.guard,
             artifact_id=self._artifact_id,
             shared_bytes=self._resident.numel(),
-            untouched=lambda: loading.arena.untouched_bytes,
+            untouched=lambda: loading.arena.untouched_bytes + min(need.swap_bytes, loading.swap_bytes()),
         ):
             return self._build(stop)
 

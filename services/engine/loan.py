@@ -100,6 +100,11 @@ class Loan:
         )
 
     @property
+    def outside_bytes(self) -> int:
+        """What of `swap_bytes` is there for certain: neither about to be copied nor about to go; to be asked by any thread."""
+        return 0 if self.has_memory else self.swap_bytes
+
+    @property
     def ticket_bytes(self) -> int:
         """What its ticket promises; 0 without one."""
         return self._terms.promised_bytes

@@ -19,11 +19,13 @@ class MemoryNeed(NamedTuple):
         arena_bytes: For keys and values: what of the arena was never used.
         copied_bytes: For copies of weights, in another dtype.
         weights_bytes: For weights that the loader is yet to bring into memory, as its own.
+        swap_bytes: For keys and values of requests that are set back, outside of the arena.
     """
 
     arena_bytes: int
     copied_bytes: int = 0
     weights_bytes: int = 0
+    swap_bytes: int = 0
 
     @classmethod
     def foreseen(
@@ -55,6 +57,11 @@ class MemoryNeed(NamedTuple):
             weights_bytes=0 if is_nearby else weights_bytes,
         )
 
+    @property
+    def own_bytes(self) -> int:
+        """What this process will take."""
+        return self.arena_bytes + self.swap_bytes + self.copied_bytes
+
     def check(self, own: MemoryGuard, shared: MemoryGuard) -> None:
         """Raises Overloaded, with the arithmetic, where memory would be short.
 
@@ -62,9 +69,10 @@ class MemoryNeed(NamedTuple):
             own: Bounds what this process takes.
             shared: Bounds what this process and the loader take together.
         """
-        own_bytes = self.arena_bytes + self.copied_bytes
-        if refusal := own.refusal(own_bytes) or shared.refusal(own_bytes + self.weights_bytes):
+        refusal = own.refusal(self.own_bytes) or shared.refusal(self.own_bytes + self.weights_bytes)
+        if refusal:
             raise guarded(
-                f"{refusal} (needed: {self.arena_bytes} for keys and values, by --kv-arena-bytes, {self.copied_bytes} "
-                f"for copies of weights, {self.weights_bytes} for weights)"
+                f"{refusal} (needed: {self.arena_bytes} for keys and values, by --kv-arena-bytes, "
+                f"{self.swap_bytes} for those of requests that are set back, by --kv-swap-bytes, "
+                f"{self.copied_bytes} for copies of weights, {self.weights_bytes} for weights)"
             )

@@ -11,7 +11,7 @@ from services.common.backoff import Backoff
 from services.common.checkpoint.graph_hash import Built
 from services.common.errors import HalogenError
 from services.common.registry import keys
-from services.common.registry.records import ProbeResult, QualificationRecord
+from services.common.registry.qualification_records import ProbeResult, QualificationRecord
 from services.common.registry.store import Put, Store, Unchanged
 from services.engine.generation import Generation
 

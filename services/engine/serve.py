@@ -109,6 +109,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         shared=shared,
         is_busy=lambda: engine.is_busy,
         make_room=scaler.make_room,
+        swap_bytes=lambda: Demand.of(engine).swap_bytes,
     )
     async with (
         engine,

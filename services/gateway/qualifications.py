@@ -12,7 +12,7 @@ import structlog
 from services.common.errors import Conflict, InvalidRequest, NotFound
 from services.common.ids import ArtifactId
 from services.common.registry import keys
-from services.common.registry.records import QualificationRecord, Statement
+from services.common.registry.qualification_records import QualificationRecord, Statement
 from services.common.registry.store import Ambiguous, Entry, Listing, Put, Store, Unchanged
 from services.gateway.operator_words import MAX_WORDS, check_plain, check_words, checked_artifact_id
 

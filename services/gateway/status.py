@@ -14,13 +14,13 @@ from services.common.registry import keys
 from services.common.registry.contact import RegistryContact
 from services.common.registry.publish_progress import progress, state_of
 from services.common.registry.publish_records import CommitRecord, PublishState
+from services.common.registry.qualification_records import QualificationRecord
 from services.common.registry.records import (
     ArtifactRecord,
     EngineRecord,
     GatewayRecord,
     LoaderRecord,
     ProcessRecord,
-    QualificationRecord,
     SchedulerRecord,
     Serving,
     Target,

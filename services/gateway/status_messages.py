@@ -10,13 +10,8 @@ from halogen.v1 import control_pb2 as pb
 from services.common.checkpoint_health import age_ms
 from services.common.ids import ProcessId
 from services.common.registry import keys
-from services.common.registry.records import (
-    ArtifactState,
-    EngineRecord,
-    ProcessRecord,
-    ProgressRecord,
-    Statement,
-)
+from services.common.registry.qualification_records import Statement
+from services.common.registry.records import ArtifactState, EngineRecord, ProcessRecord, ProgressRecord
 from services.gateway.publish_messages import PUBLISH_STATES, failure_message, sync_status
 from services.gateway.qualifications import Qualified
 from services.gateway.status import Status

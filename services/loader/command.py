@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from services.common.checkpoint.manifest import Manifest
-from services.common.ending import end_with_parent, ending_in_order
+from services.common.ending import ending_in_order
 from services.common.errors import HalogenError
+from services.common.with_parent import end_with_parent
 
 _JSON_STEPS: Final = 256  # at most this many progress lines
 

@@ -85,8 +85,8 @@ class LoaderConfig(TrustConfig):
     )
     model_path: Path | None = Field(
         None,
-        description="artifact, Hugging Face directory or GGUF file that is brought into the store and into memory "
-        "at the start",
+        description="artifact, Hugging Face directory or GGUF file that is brought into the store at the start, and into "
+        "memory once an engine of this host has said how it wants weights to lie",
     )
     load_format: Literal["auto", "v2", "safetensors", "pt", "gguf"] = Field(
         "auto",

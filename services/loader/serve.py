@@ -31,7 +31,7 @@ from services.loader.artifacts import Artifacts
 from services.loader.config import LoaderConfig
 from services.loader.conversions import Conversions
 from services.loader.metrics import LoaderMetrics, export_live
-from services.loader.model_path import bring_in
+from services.loader.model_path import bring_in, wanted_by_first
 from services.loader.pace import GentlePace
 from services.loader.place import PlaceKind
 from services.loader.places import choose_places, folder_name, sweep_abandoned
@@ -83,7 +83,7 @@ async def serve(config: LoaderConfig, store: Store, stop: Stop, started: Started
                 background(traffic.follow(engines)),
                 _registered(config, store, Identity.of(config, bound, http.bound), preparations, contact),
                 background(_watch_store(artifacts, server, config.store_check_s)),
-                background(_begin(config, preparations)),
+                background(_begin(config, preparations, engines)),
             ):
                 started(bound)
                 await stop.wait()
@@ -101,10 +101,13 @@ def _reading(config: LoaderConfig, traffic: Traffic) -> Reading:
     )
 
 
-async def _begin(config: LoaderConfig, preparations: Preparations) -> None:
-    """Brings in the model that the loader was started with, if it was; a failure ends the loader."""
-    if config.model_path is not None and config.directory_store is not None:
-        await bring_in(config.model_path, config.asked_format, config.directory_store, preparations)
+async def _begin(config: LoaderConfig, preparations: Preparations, engines: View[EngineRecord]) -> None:
+    """Brings in the model that the loader was started with, if it was; one that cannot be had ends the loader."""
+    path, store = config.model_path, config.directory_store
+    if path is not None and store is not None:
+        await bring_in(
+            path, config.asked_format, store, preparations, lambda: wanted_by_first(engines, boot_id())
+        )
 
 
 @contextlib.asynccontextmanager

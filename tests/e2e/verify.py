@@ -47,7 +47,11 @@ BENCHES = {
     "mixed": "6.5",
     "restart": "6.2",
 }  # and the number of what it promises
-ELSEWHERE = {"v2_vs_v1": "4.2", "rollback_beside": "5.5"}  # figures that another promise is of
+ELSEWHERE = {
+    "v2_vs_v1": "4.2",
+    "rollback_beside": "5.5",
+    "refused": "6.6",
+}  # figures that another promise is of
 GIVEN = ("HALOGEN_PEERS", "HALOGEN_TRACE")  # what benchmarks cannot make themselves
 CONVERTER_KILLS = LOADER_KILLS = 50
 IDLE_S, GROWTH_S, GROWTH_BYTES = 60, 600, 16 << 20
@@ -269,7 +273,7 @@ def docker() -> dict[str, str]:
 def benches(fresh: Clone) -> Iterator[Line]:
     """Ours beside others, and beside what the machine gives."""
     fresh.make(".venv/.bench")
-    given = {name: os.environ[name] for name in GIVEN if name in os.environ}
+    given = {name: str(Path(os.environ[name]).absolute()) for name in GIVEN if os.environ.get(name)}
     for name, number in BENCHES.items():
         result = fresh.folder / f"{name}.json"
         run = fresh.run(".venv/bin/python", "-m", f"bench.{name}", "--json", str(result), **given)

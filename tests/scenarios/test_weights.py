@@ -198,11 +198,11 @@ async def test_an_engine_without_memory_for_keys_and_values_says_so(
     """
     memory = HostMemory(make_host(tmp_path / "host", "0::/\n", group("", str(70 << 20), "0")))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
-    system: Cluster = await start("in_process")
+    system: Cluster = await start("in_process", engine={"kv_swap_bytes": 1 << 20})
     await system.publish("m", stories["stories-v1"], wait_s=0)
     assert re.search(
-        rf"memory guard: needs {64 << 20} \+ holds 0 > 0\.85 x limit {70 << 20} bytes of the control group "
-        rf"\(needed: {64 << 20} for keys and values, by --kv-arena-bytes",
+        rf"memory guard: needs {65 << 20} \+ holds 0 > 0\.85 x limit {70 << 20} bytes of the control group "
+        rf"\(needed: {64 << 20} for keys and values, by --kv-arena-bytes, {1 << 20} for those of requests that are set back",
         await first_error(system),
     )
 
@@ -219,7 +219,7 @@ async def test_weights_do_not_count_in_an_engines_own_control_group(
     memory = HostMemory(make_host(tmp_path / "host", "0::/\n", group("", str(limit), "0")))
     monkeypatch.setattr("services.engine.serve.HostMemory", lambda: memory)
     monkeypatch.setattr("services.engine.serve.NearbyWeights.has", lambda *_: False)  # as if yet to be read
-    system: Cluster = await start("in_process")
+    system: Cluster = await start("in_process", engine={"kv_swap_bytes": 0})
     await system.publish("m", stories["stories-v1"])
     async with system.client() as client:
         assert 4 == len((await client.generate(STORY, max_tokens=4).complete()).token_ids)

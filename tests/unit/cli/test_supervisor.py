@@ -16,6 +16,7 @@ import pytest
 
 from services.cli.supervisor import START_TRIES, Child, Command
 from services.common.ending import REFUSED
+from services.common.with_parent import with_parent
 
 FOREVER = "import signal; print('up', flush=True); signal.pause()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"
@@ -113,3 +114,24 @@ asyncio.run(main())
     ended, _, _ = select.select([child], [], [], 30)
     os.close(child)
     assert [child] == ended
+
+
+def test_children_start_while_their_launcher_calls_over_grpc(tmp_path: Path) -> None:
+    """None dies before it has become what it is to be, also where gRPC's own handlers of forks are in force.
+
+    Fault injection: turns red when Child has end_with_parent called by a preexec_fn, for which Python forks.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    launcher = [sys.executable, "-m", "tests.unit.cli.busy_launcher", str(tmp_path / "log"), "40"]
+    run = subprocess.run(launcher, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert str([0] * 40) in run.stdout.splitlines(), run.stdout + run.stderr
+
+
+def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """In its log, in words; the launcher hears of a child that ended.
+
+    Fault injection: turns red when `_become` lets OSError pass.
+    """
+    missing = tmp_path / "etcd"
+    run = subprocess.run(with_parent([str(missing)]), capture_output=True, text=True, timeout=60, check=False)
+    assert (1, f"{missing}: No such file or directory\n") == (run.returncode, run.stderr)

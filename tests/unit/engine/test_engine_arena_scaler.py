@@ -67,6 +67,20 @@ async def test_it_grows_no_further_than_the_memory_guard_allows() -> None:
         assert (24 + 6) * MIB == scaled.arena.pool.total_bytes, "20 held, 30 untouched, of 50"
 
 
+@pytest.mark.parametrize(("swap_mib", "size_mib"), [(6, 10), (7, 8)])
+async def test_it_leaves_room_for_what_is_copied_out_of_it(swap_mib: int, size_mib: int) -> None:
+    """Requests that are set back may take that at any moment.
+
+    Fault injection: turns red when _view leaves out swap_bytes.
+    """
+    guard = MemoryGuard(1, lambda: [Bound("this host", 16 * MIB, 0)])
+    scaled = Scaled(floor_mib=8, guard=guard)
+    scaled.scaler.demand = lambda: Demand(swap_bytes=swap_mib * MIB)
+    with scaled.arena.pool.reserve(BLOCK, 8 * 16):
+        await scaled.scaler.look()
+    assert size_mib * MIB == scaled.arena.pool.total_bytes
+
+
 async def test_memory_goes_back_to_the_host_under_pressure() -> None:
     """Free stretches, wherever they lie; the arena shrinks to what is used, and to its floor when nothing is.
 

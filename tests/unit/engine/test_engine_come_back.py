@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 
 import pytest
 
@@ -11,7 +13,7 @@ from services.common.ids import TicketId
 from services.engine.loan import Loan
 from services.engine.sequence import Phase, TokenRequest
 from services.engine.token_stream import TokenStream
-from tests.unit.engine.fakes import generation, request
+from tests.unit.engine.fakes import CountingModel, generation, request
 from tests.unit.engine.random_moves import Setting
 from tests.unit.engine.reading_model import ReadingModel
 from tests.unit.engine.watched_engine import SMALLEST_BLOCK, WatchedEngine
@@ -67,3 +69,33 @@ async def test_no_page_is_kept_of_memory_that_was_not_taken_up(swap_blocks: int)
             await engine.one_step()
             engine.look()
         assert model.answer(PROMPT, 20) == [token async for piece in stream for token in piece.token_ids]
+
+
+async def test_nothing_is_kept_of_one_that_waited_for_memory_in_vain() -> None:
+    """It was looked for room for, found none, and its caller left: its model can go, though others go on.
+
+    Fault injection: turns red when `KvDesk.leave` does not forget whom nothing was lent to last.
+    """
+    setting = Setting(
+        has_thread=False, blocks=4, chunk_tokens=128, max_batch=8, swap_blocks=0, is_copying_cheap=False
+    )
+    engine, staying, leaving = WatchedEngine.of(setting), CountingModel(), CountingModel()
+    staying.block_bytes = leaving.block_bytes = SMALLEST_BLOCK
+    all_of_it = engine.arena.pool.total_bytes
+    gone = weakref.ref(leaving)
+    async with engine, contextlib.AsyncExitStack() as scope:
+        large = request("large", [1] * 160, all_of_it // SMALLEST_BLOCK * 16 - 159)
+        await scope.enter_async_context(
+            engine.run(generation(staying), large, TicketId("large"), 11 * SMALLEST_BLOCK)
+        )
+        while engine.desk.use.lent_bytes < all_of_it:
+            await engine.one_step()
+        waits = request("waits", [2] * 16, 4)
+        async with engine.run(generation(leaving), waits, TicketId("waits"), SMALLEST_BLOCK):
+            await engine.one_step()
+            assert 1 == engine.desk.parked
+        del leaving, waits
+        await engine.one_step()
+        assert 0 == engine.desk.parked
+        gc.collect()
+        assert gone() is None

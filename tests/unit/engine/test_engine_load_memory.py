@@ -85,6 +85,29 @@ def test_more_than_was_foreseen_is_a_warning(tmp_path: Path, beyond: int, level:
     assert [(level, None)] == [(log["log_level"], log["guard_bytes"]) for log in logs]
 
 
+def test_what_requests_that_are_set_back_take_meanwhile_is_no_surprise(tmp_path: Path) -> None:
+    """It was foreseen: what is copied out during a load is taken from what was kept for that.
+
+    Fault injection: turns red when `measured` leaves out MemoryNeed.swap_bytes.
+    """
+    copied_out = 2 * TOLERANCE_BYTES
+    own = Told(tmp_path, 100 * MIB, 100 * MIB + copied_out)
+    with (
+        capture_logs() as logs,
+        measured(
+            MemoryNeed(0, swap_bytes=copied_out),
+            UNGUARDED,
+            artifact_id=ARTIFACT,
+            shared_bytes=0,
+            untouched=lambda: 0,
+            own=own,
+        ),
+    ):
+        pass
+    told = [(log["log_level"], log["predicted_bytes"], log["measured_bytes"]) for log in logs]
+    assert [("info", copied_out, copied_out)] == told
+
+
 def test_the_kernel_tells_of_a_peak_that_is_over() -> None:
     """What was taken and given back since the peak was forgotten counts, what was before does not."""
     own = OwnMemory()

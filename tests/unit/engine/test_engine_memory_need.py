@@ -37,6 +37,8 @@ A, B = ArtifactId("a" * 64), ArtifactId("b" * 64)
         (MemoryNeed(100, 51, 0), [GROUP, HOST], [HOST], "needs 151 + holds 50 > 1 x limit 200 bytes of the control group"),
         (MemoryNeed(100, 50, 351), [GROUP, HOST], [HOST], "needs 501 + holds 500 > 1 x limit 1000 bytes of this host"),
         (MemoryNeed(501), [HOST], [HOST], "needs 501 + holds 500 > 1 x limit 1000 bytes of this host"),
+        (MemoryNeed(300, 100, 50, 50), [HOST], [HOST], ""),
+        (MemoryNeed(300, 100, 50, 51), [HOST], [HOST], "needs 501 + holds 500 > 1 x limit 1000 bytes of this host"),
         (MemoryNeed(30, 30, 40), [HOST], [HOST, DEVICE], ""),
         (MemoryNeed(30, 30, 41), [HOST], [HOST, DEVICE], "needs 101 + holds 0 > 1 x limit 100 bytes of device cuda:0"),
     ],
@@ -46,7 +48,7 @@ def test_all_that_is_needed_stays_below_every_limit(
 ) -> None:
     """Weights count where other processes' memory does; the refusal tells what is needed for what.
 
-    Fault injection: MemoryNeed.check leaves out the arena, or the weights.
+    Fault injection: turns red when MemoryNeed.check leaves out the arena, the swap space, or the weights.
     """
     own_guard, shared_guard = MemoryGuard(1, lambda: own), MemoryGuard(1, lambda: shared)
     if not refusal:
@@ -55,8 +57,12 @@ def test_all_that_is_needed_stays_below_every_limit(
     with pytest.raises(Overloaded) as refused:
         need.check(own_guard, shared_guard)
     assert "MEMORY_GUARD" == refused.value.reason
-    told = f"{need.arena_bytes} for keys and values, by --kv-arena-bytes, {need.copied_bytes} for copies of weights"
-    assert f"{refusal} (needed: {told}, {need.weights_bytes} for weights)" in refused.value.message
+    told = (
+        f"{need.arena_bytes} for keys and values, by --kv-arena-bytes, "
+        f"{need.swap_bytes} for those of requests that are set back, by --kv-swap-bytes, "
+        f"{need.copied_bytes} for copies of weights, {need.weights_bytes} for weights"
+    )
+    assert f"{refusal} (needed: {told})" in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -116,6 +122,29 @@ def test_the_arena_makes_room_for_a_load_that_would_not_fit(
         return
     with pytest.raises(Overloaded, match="needs 1200"):
         loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 200))
+
+
+@pytest.mark.parametrize("swap_bytes", [100, 101])
+def test_what_requests_that_are_set_back_may_take_is_kept_for_them(swap_bytes: int, kernels: Kernels) -> None:
+    """A load that leaves less than that below the guard is refused, before it takes anything and again before it is built.
+
+    Fault injection: turns red when held_against_guards leaves out `swap_bytes`.
+    """
+    arena, guard = Arena(1000), MemoryGuard(1, lambda: [Bound("this host", 1700, 500)])
+    loading = ModelLoading(
+        arena=arena,
+        kernels=kernels,
+        dtype="auto",
+        max_model_len=0,
+        guard=guard,
+        swap_bytes=lambda: swap_bytes,
+    )
+    if swap_bytes == 100:
+        expected = MemoryNeed(1000, 100, swap_bytes=100)
+        assert expected == loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 100))
+        return
+    with pytest.raises(Overloaded, match="needs 1201"):
+        loading.held_against_guards(lambda untouched: MemoryNeed(untouched, 100))
 
 
 def test_a_device_tells_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from services.common.checkpoint.graph_hash import Build, Built, GraphHash
 from services.common.errors import Overloaded
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import QualificationRecord, Statement
+from services.common.registry.qualification_records import QualificationRecord, Statement
 from services.common.registry.store import Delete, Put, Unchanged
 from services.common.registry.view import View
 from services.engine.qualifier import WARM_UP, Qualifier

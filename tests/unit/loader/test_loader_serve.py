@@ -16,14 +16,17 @@ from halogen.v1 import loader_pb2 as pb
 from halogen.v1.loader_pb2_grpc import LoaderServiceStub
 from services.common import errors
 from services.common.checkpoint.artifact_store import ArtifactStore, StoredArtifact
+from services.common.checkpoint.derived_files import derived_name
 from services.common.checkpoint.header import Header
+from services.common.checkpoint.kernel_layout import PACKED32, KernelLayout
 from services.common.ids import ProcessId
 from services.common.lifecycle import Stop
+from services.common.memory_guard import Bound, MemoryGuard
 from services.common.process import boot_id
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
+from services.common.registry.records import EngineRecord, LoaderRecord, OfferRecord
 from services.common.registry.records import GenerationState as State
-from services.common.registry.records import LoaderRecord
 from services.common.registry.registration import Registration
 from services.common.registry.view import View
 from services.common.rpc.address import Address
@@ -308,19 +311,66 @@ async def test_without_a_convert_root_nothing_is_converted(store: ArtifactStore,
             await convert(loader, "tiny")
 
 
-@pytest.mark.parametrize("is_artifact", [True, False])
+# Fault injection: turns red when `bring_in` has it prepared as it is stored, or `wanted_by_first` asks any engine.
+@pytest.mark.parametrize(
+    ("is_artifact", "layout"), [(True, PACKED32), (False, PACKED32), (True, None), (False, None)]
+)
 async def test_the_model_that_a_loader_is_started_with_is_ready_for_engines(
-    store: ArtifactStore, shm: Path, tmp_path: Path, is_artifact: bool
+    store: ArtifactStore,
+    shm: Path,
+    cache_dir: Path,
+    tmp_path: Path,
+    is_artifact: bool,
+    layout: KernelLayout | None,
 ) -> None:
-    """Converted if need be, in the store, in memory: what an engine asks for is then there at once."""
+    """Converted if need be, and in the store; in memory is what an engine of this host says that it maps, and that alone."""
     source = write_tiny_checkpoint(tmp_path / "tiny")
     expected = convert_checkpoint(source, tmp_path / "artifact").id
     path = tmp_path / "artifact" if is_artifact else source
-    config = configure(store=str(store.root), weights_dir=shm, model_path=path)
-    async with run_loader(config) as loader, View(loader.registry, keys.LOADERS, LoaderRecord) as view:
-        await record_with_artifacts(view)
-        (last,) = await prepare(loader, expected)
-        assert expected == last.prepared.artifact_id
+    config = configure(store=str(store.root), weights_dir=shm, cache_dir=cache_dir, model_path=path)
+    elsewhere, here = offering("elsewhere", None if layout else PACKED32), offering(boot_id(), layout)
+    async with (
+        run_loader(config) as loader,
+        Registration(loader.registry, keys.engine(ProcessId("e0")), 10, elsewhere),
+        View(loader.registry, keys.LOADERS, LoaderRecord) as view,
+        Registration(loader.registry, keys.engine(ProcessId("e1")), 10, here),
+    ):
+        record = await record_with_artifacts(view)
+        wanted = pb.WeightLayout(**layout._asdict()) if layout else None
+        request = pb.PrepareArtifactRequest(artifact_id=expected, layout=wanted)
+        (last,) = [response async for response in loader.stub.PrepareArtifact(request, timeout=60)]
+    assert (derived_name(expected, layout) if layout else expected,) == record.weights
+    assert expected == last.prepared.artifact_id
+
+
+def offering(boot: str, layout: KernelLayout | None) -> EngineRecord:
+    """An engine of the host that booted so, which wants weights to lie so."""
+    offer = OfferRecord(
+        runtime="halogen/0", device_class="cpu", precisions=(), input_schemas=(), layout=str(layout or "")
+    )
+    return engine(boot).model_copy(update={"offer": offer})
+
+
+async def test_a_model_that_there_is_no_room_for_ends_no_loader(
+    store: ArtifactStore, stored: StoredArtifact, shm: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on for the models that there is room for; whoever asks for this one is told.
+
+    Fault injection: turns red when `bring_in` lets what `prepare` raises pass.
+    """
+    guard = MemoryGuard(1, lambda: [Bound("this host", 1, 0)])
+    monkeypatch.setattr("services.loader.serve.MemoryGuard", lambda *_: guard)
+    refused = Heard()
+    monkeypatch.setattr("services.loader.preparations.log", refused)
+    path = stored.directory
+    config = configure(store=str(store.root), weights_dir=shm, cache_dir=cache_dir, model_path=path)
+    async with (
+        run_loader(config) as loader,
+        Registration(loader.registry, keys.engine(ProcessId("e")), 10, offering(boot_id(), None)),
+    ):
+        await refused.event.wait()
+        with refuses(errors.Overloaded, "memory guard"):
+            await prepare(loader, stored.manifest.id)
 
 
 class Heard:
@@ -331,6 +381,8 @@ class Heard:
 
     def info(self, _event: str, **_told: object) -> None:
         self.event.set()
+
+    warning = info
 
 
 async def test_reads_hold_back_while_an_engine_of_this_host_serves(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.common.errors import AlreadyExists, Cancelled, InvalidRequest, Unavailable
+from services.common.errors import AlreadyExists, Cancelled, HalogenError, InvalidRequest, Unavailable
 from services.common.ids import TicketId
 from services.scheduler.admission import Admission, Grant
 from services.scheduler.engine_instance import Contact, EngineInstance
@@ -97,6 +97,33 @@ async def test_a_request_that_can_never_work_does_not_wait(desk: TicketDesk, pla
         close_all(place)
         desk.settle()
     assert task.done()
+
+
+@pytest.mark.parametrize(("wanted", "reason"), [(blocks(11), "PROMPT_TOO_LARGE"), (blocks(1), "QUEUE_FULL")])
+async def test_s_b5_who_is_refused_waits_for_nobody_and_leaves_nothing(
+    wanted: TicketRequest, reason: str
+) -> None:
+    """S-B5: a hundred are told so before anything is waited for, and whoever waits keeps its turn.
+
+    Fault injection: turns red when Admission.admit pushes before it looks whether there is room, or TicketDesk.obtain
+    waits its turn first.
+    """
+    admitting = admission(max_requests=1)
+    place = engine(admitting.fleet, blocks=10)
+    with TicketDesk(admitting) as desk:
+        await desk.obtain(blocks(10))
+        async with asyncio.TaskGroup() as group:
+            task = await queued(group, desk, request())
+            for _ in range(100):
+                with pytest.raises(HalogenError) as refused:
+                    desk.obtain(wanted).send(None)
+                assert reason == refused.value.reason
+            assert (1, 1, 1) == (len(admitting.queue), len(desk._turns), len(desk._waiting))
+            assert (1, 1000) == (len(place.ledger.promises), place.ledger.promised_bytes)
+            close_all(place)
+            desk.settle()
+        assert task.done()
+    admitting.check()
 
 
 async def test_a_caller_that_leaves_lets_the_next_one_go(desk: TicketDesk, place: EngineInstance) -> None:

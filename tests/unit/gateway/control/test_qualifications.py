@@ -11,7 +11,7 @@ from services.common.errors import Conflict, InvalidRequest, NotFound
 from services.common.ids import ArtifactId
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
-from services.common.registry.records import QualificationRecord
+from services.common.registry.qualification_records import QualificationRecord
 from services.gateway.control import Control
 from services.gateway.qualifications import MAX_STATEMENTS, QualifyOrder
 from tests.unit.gateway.control.builders import CutStore, read

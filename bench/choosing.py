@@ -1,0 +1,81 @@
+"""What it takes to choose a token: microseconds of one thread for each of 64 rows of logits.
+
+``python -m bench.choosing``: random logits, flat (standard normal) and peaked (eight times that), of a large vocabulary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bench.figure import Figure, write_figures
+from services.engine.sampling import Draw, Floats, choose
+from services.engine.sequence import Sampling
+
+_PEAKED: Final = 8.0
+_GREEDY: Final = Sampling(max_tokens=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A way to choose, from logits that spread so far."""
+
+    name: str
+    sampling: Sampling
+    spread: float = 1.0
+
+
+CASES: Final = (
+    Case("greedy", _GREEDY),
+    Case("temperature", Sampling(max_tokens=1, temperature=1.0)),
+    Case("top_k", Sampling(max_tokens=1, temperature=0.7, top_k=50)),
+    Case("top_p_flat", Sampling(max_tokens=1, temperature=0.7, top_p=0.95)),
+    Case("top_p_peaked", Sampling(max_tokens=1, temperature=0.7, top_p=0.95), _PEAKED),
+    Case("greedy_logprobs", dataclasses.replace(_GREEDY, logprobs=True)),
+)
+
+
+def row_us(case: Case, logits: Floats, repeats: int) -> float:
+    """The median of all times that all rows were chosen from, for each of them."""
+    draws = [Draw(case.sampling, position) for position in range(len(logits))]
+    times = []
+    for _ in range(repeats):
+        began_s = time.perf_counter()
+        choose(logits, draws)
+        times.append(time.perf_counter() - began_s)
+    return statistics.median(times) / len(logits) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--vocabulary", type=int, default=49_152)
+    parser.add_argument("--repeats", type=int, default=41)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    options = parser.parse_args()
+    chance = np.random.default_rng(6)
+    normal = chance.standard_normal((options.rows, options.vocabulary), np.float32)
+    figures = [
+        Figure(
+            name=f"choose_{case.name}_us",
+            value=row_us(case, normal * np.float32(case.spread), options.repeats),
+            unit="us",
+            better="lower",
+        )
+        for case in CASES
+    ]
+    print(*figures, sep="\n")
+    if options.json:
+        write_figures(options.json, figures)
+
+
+if __name__ == "__main__":
+    main()
