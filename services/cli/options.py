@@ -111,7 +111,7 @@ MinReadyOption = Annotated[
         "--min-ready",
         min=1,
         max=_MAX_ENGINES,
-        help="Engines that must be ready before it is served; 1 by default.",
+        help="Engines that must be ready before it is served; by default all that answer now, unless they fail.",
     ),
 ]
 TimeoutMsOption = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from services.common.errors import NotFound, PreconditionFailed
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
@@ -14,6 +14,8 @@ from services.common.registry.records import Serving
 from services.common.registry.store import Store
 from services.gateway.publication_plan import PublishOrder, Seen
 from services.gateway.publications import Publications, check_order
+
+MIN_READY: Final = 1
 
 
 class RollbackOrder(NamedTuple):
@@ -33,9 +35,10 @@ class RollbackOrder(NamedTuple):
     strategy: Strategy = Strategy()
 
     def naming(self, artifact_id: ArtifactId | None) -> PublishOrder:
-        """The publish that it comes to."""
+        """The publish that it comes to: where not said otherwise, one engine that is ready ends what is to be left."""
+        strategy = self.strategy.model_copy(update={"min_ready": self.strategy.min_ready or MIN_READY})
         return PublishOrder(
-            self.model, self.cohort, artifact_id, self.expected_revision, self.who, self.why, self.strategy
+            self.model, self.cohort, artifact_id, self.expected_revision, self.who, self.why, strategy
         )
 
 

@@ -41,8 +41,8 @@ class SchedulerConfig(ProcessConfig):
     commit_timeout_s: float = Field(
         600.0,
         gt=0,
-        description="seconds that a publish which some engines are ready for waits for as many as it asks for; then it "
-        "has FAILED",
+        description="seconds that a publish which some engines are ready for waits for as many as it asks for, and has "
+        "FAILED then; or, where it does not say how many, for all that answer now",
     )
     registry: ModelRegistryConfig = ModelRegistryConfig()
     queue_requests: int = Field(1024, ge=0, description="most requests that may wait for a ticket")

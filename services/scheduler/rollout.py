@@ -52,7 +52,9 @@ def steps_due(
     """What is to become of the targets that are newer than what their cohort serves, and have not ended.
 
     One is served once as many engines as it asks for have it ACTIVE at its revision and every gateway, of at least
-    one, has its text. It fails at once when a gateway cannot use its text, or so many engines have failed that not
+    one, has its text. One that does not say how many waits for every engine that answers now, until that has failed or
+    the time of `patience` is over, and takes one that is ready: so a commit makes no engine idle that could answer. It
+    fails at once when a gateway cannot use its text, or so many engines have failed that not
     enough are left, and otherwise when the first engine has been ready for as long as `patience` allows. Nothing
     ever moves to an older revision, and nothing is ever withdrawn.
     """
@@ -79,7 +81,8 @@ def _served(key: str, serving: Mapping[str, Serving]) -> Serving | None:
 
 def _step(key: str, target: Target, seen: PublishProgress, *, is_over: bool) -> Step | None:
     min_ready = target.strategy.min_ready or MIN_READY
-    if len(seen.ready) >= min_ready and seen.is_read:
+    is_everybody = target.strategy.min_ready is not None or is_over or not seen.coming
+    if len(seen.ready) >= min_ready and seen.is_read and is_everybody:
         return Commit(key, target, seen.ready, seen.laggards)
     model, _ = keys.split_cohort_key(key)
     if seen.unread:

@@ -39,6 +39,7 @@ class PublishProgress(NamedTuple):
         engines: Live ones that are for the cohort.
         ready: Those of them that have exactly it ACTIVE.
         failed: Those of them that failed at exactly it.
+        answering: Live ones that have what is served now ACTIVE.
         away: Engines that had what is served now ACTIVE when that was committed, and are not there.
         gateways: Live ones.
         unread: Those of them that have failed at its text, for this revision or a later one.
@@ -48,6 +49,7 @@ class PublishProgress(NamedTuple):
     engines: tuple[ProcessId, ...]
     ready: tuple[ProcessId, ...]
     failed: tuple[Failed, ...]
+    answering: tuple[ProcessId, ...]
     away: tuple[ProcessId, ...]
     gateways: tuple[ProcessId, ...]
     unread: tuple[Unread, ...]
@@ -62,6 +64,12 @@ class PublishProgress(NamedTuple):
     def laggards(self) -> tuple[ProcessId, ...]:
         """Live engines that are not ready for it."""
         return tuple(each for each in self.engines if each not in self.ready)
+
+    @property
+    def coming(self) -> tuple[ProcessId, ...]:
+        """Engines that answer now, and are on their way to it: with a commit they would answer nobody till they are ready."""
+        failed = {each.id for each in self.failed}
+        return tuple(each for each in self.answering if each not in failed and each not in self.ready)
 
     def shortage(self, min_ready: int) -> tuple[str, ...]:
         """Engines that must be ready and are yet to be started: they have no names. Empty where there are enough."""
@@ -96,6 +104,7 @@ def progress(
         engines=tuple(each.id for each in live),
         ready=tuple(name for name, one in held if one.state is GenerationState.ACTIVE),
         failed=tuple(Failed(*each) for each in held if each[1].state is GenerationState.FAILED),
+        answering=_answering(serving, live, model, cohort),
         away=_away(serving, live),
         gateways=tuple(each.id for each in texts),
         unread=tuple(
@@ -124,6 +133,17 @@ def is_for(engine: EngineRecord, model: ModelName, cohort: Cohort) -> bool:
 
 def _names(held: GenerationRecord) -> tuple[ModelName, Cohort, Revision, ArtifactId]:
     return held.model, held.cohort, held.revision, held.artifact_id
+
+
+def _answering(
+    serving: Serving | None, live: Iterable[EngineRecord], model: ModelName, cohort: Cohort
+) -> tuple[ProcessId, ...]:
+    served = (model, cohort, serving.artifact_id if serving else None, GenerationState.ACTIVE)
+    return tuple(
+        each.id
+        for each in live
+        if any((one.model, one.cohort, one.artifact_id, one.state) == served for one in each.generations)
+    )
 
 
 def _away(serving: Serving | None, live: Iterable[EngineRecord]) -> tuple[ProcessId, ...]:

@@ -20,10 +20,10 @@ class SwapMode(enum.StrEnum):
 class Strategy(Record):
     """How a publish is to be taken into service; what is None is as the servers have it.
 
-    min_ready is how many engines must have it ACTIVE, at least 1; timeout_ms how long an engine has from ALLOCATING to
-    ACTIVE, and how long, from the first engine on that is ready, the others have. fallback_on_failure is whether an
-    engine that has let go what it served loads it again when the publish fails; memory_guard_ratio the part of the
-    memory that a load may fill, above 0 and at most 1.
+    min_ready is how many engines must have it ACTIVE, at least 1; None is every one that answers now, unless it fails or
+    its time is over. timeout_ms is how long an engine has from ALLOCATING to ACTIVE, and how long, from the first engine
+    on that is ready, the others have. fallback_on_failure is whether an engine that has let go what it served loads it
+    again when the publish fails; memory_guard_ratio the part of the memory that a load may fill, above 0 and at most 1.
     """
 
     mode: SwapMode | None = None

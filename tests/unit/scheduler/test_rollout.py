@@ -85,6 +85,56 @@ def test_a_ready_target_is_served() -> None:
     assert [COMMIT] == due()
 
 
+def engine(name: str, *held: GenerationRecord) -> EngineRecord:
+    return engine_record(name, generations=held)
+
+
+OLD = generation(OTHER)
+NEW = generation(revision=2)
+ON_ITS_WAY = generation(revision=2, state=GenerationState.WARMING)
+GIVEN_UP = generation(revision=2, state=GenerationState.FAILED).model_copy(update={"error": "no room"})
+
+
+@pytest.mark.parametrize(
+    ("second", "is_due"),
+    [
+        ((OLD, ON_ITS_WAY), False),
+        ((OLD,), False),
+        ((OLD, GIVEN_UP), True),
+        ((ON_ITS_WAY,), True),
+        ((), True),
+        ((OLD, NEW), True),
+    ],
+    ids=["is warming up", "has not begun", "has failed", "answers nobody", "is new", "is ready"],
+)
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_whoever_answers_now_is_waited_for_unless_the_publish_says_how_many(
+    second: tuple[GenerationRecord, ...], *, is_due: bool, is_asked: bool
+) -> None:
+    """A commit lets go what serves: engines that are not ready for what comes would answer nobody.
+
+    Fault injection: turns red when `_step` does not look at who is coming.
+    """
+    wanted = target(2).model_copy(update={"strategy": Strategy(min_ready=1)}) if is_asked else target(2)
+    steps = due(wanted=wanted, now=standing(1, OTHER), engines=[engine("a", OLD, NEW), engine("b", *second)])
+    assert bool(steps) is (is_due or is_asked)
+    assert all(isinstance(step, Commit) for step in steps)
+
+
+def test_whoever_answers_now_is_waited_for_only_so_long() -> None:
+    """Then those who are ready serve, and the others stand in waiting_for."""
+    patience, engines = Patience(60), [engine("a", OLD, NEW), engine("b", OLD, ON_ITS_WAY)]
+    asked: dict[str, Any] = {
+        "wanted": target(2),
+        "now": standing(1, OTHER),
+        "engines": engines,
+        "patience": patience,
+    }
+    assert [] == due(**asked, now_s=5)
+    assert [] == due(**asked, now_s=64)
+    assert [Commit(TARGET_KEY, target(2), names("a"), names("b"))] == due(**asked, now_s=65)
+
+
 @pytest.mark.parametrize(
     ("wanted", "now"),
     [
