@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -15,7 +15,7 @@ from services.common.checkpoint.signatures import TrustedKeys
 from services.common.errors import Conflict, NotFound, PreconditionFailed
 from services.common.ids import ArtifactId, ModelName, Revision
 from services.common.registry import keys
-from services.common.registry.records import ArtifactRecord, ArtifactState
+from services.common.registry.records import ArtifactRecord, ArtifactState, LastRevision
 from services.common.registry.store import Ambiguous, Entry, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
 from services.common.telemetry.tracing import annotate, trace_parent
@@ -26,6 +26,12 @@ from services.gateway.publication_plan import PublishOrder, Seen, Transaction, n
 log = structlog.get_logger()
 
 TRIES: Final = 16
+
+
+class Lost(NamedTuple):
+    """A compare-and-set that somebody else came before; `follows` is the revision that it was to come after."""
+
+    follows: Revision
 
 
 class Publications:
@@ -67,19 +73,21 @@ class Publications:
             Conflict: The model's revision is not the expected one, or other publishes keep winning.
         """
         check_order(order)
+        lost = Lost(Revision(0))
         for _ in range(TRIES):
-            revision = await self.attempt(order, check=check)
-            if revision is not None:
-                return revision
-        raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
+            outcome = await self.attempt(order, check=check)
+            if not isinstance(outcome, Lost):
+                return outcome
+            lost = outcome
+        raise await self.outpaced(order, lost)
 
     async def attempt(
         self,
         order: PublishOrder,
         only_if: tuple[Unchanged, ...] = (),
         check: Callable[[Seen], None] = lambda _: None,
-    ) -> Revision | None:
-        """One compare-and-set; None when somebody else's write came between, also to what `only_if` names.
+    ) -> Revision | Lost:
+        """One compare-and-set; lost when somebody else's write came between, also to what `only_if` names.
 
         Raises:
             HalogenError: As `publish` says.
@@ -92,8 +100,9 @@ class Publications:
             intents=(await self._store.list(keys.intents(order.model))).entries,
         )
         revision = next_revision(order, seen, self._known(order.model))
+        lost = Lost(Revision(revision - 1))
         if seen.is_behind(revision):
-            return None
+            return lost
         check(seen)
         artifact = (
             await self._ready(order.model, order.artifact_id) if order.artifact_id is not None else None
@@ -107,9 +116,20 @@ class Publications:
             trace_parent=trace_parent(),
         )
         if not await self._commit(due, only_if):
-            return None
+            return lost
         _tell(order, due)
         return revision
+
+    async def outpaced(self, order: PublishOrder, lost: Lost) -> Conflict:
+        """What somebody is told whose every try was lost: what the last one was to follow, and what stands by now."""
+        entry = await self._store.get(keys.revision(order.model))
+        now = LastRevision.decode(entry.value).revision if entry else Revision(0)
+        return Conflict(
+            f"others who publish {order.model} keep coming first: the last try was to follow revision {lost.follows}, now "
+            f"it is at {now}; try again",
+            metadata={"expected": str(lost.follows), "actual": str(now)},
+            retry_after_s=1.0,
+        )
 
     async def _commit(self, due: Transaction, only_if: tuple[Unchanged, ...]) -> bool:
         try:
