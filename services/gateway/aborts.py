@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.common.errors import Conflict, PreconditionFailed
+from services.common.errors import PreconditionFailed
 from services.common.ids import Revision
 from services.common.registry import keys
 from services.common.registry.publish_progress import state_of
@@ -10,7 +10,7 @@ from services.common.registry.publish_records import PublishState
 from services.common.registry.records import Serving, Target
 from services.common.registry.store import Store, Unchanged
 from services.gateway.publication_plan import PublishOrder
-from services.gateway.publications import TRIES, Publications, check_order
+from services.gateway.publications import Lost, Publications, check_order
 
 
 class Aborts:
@@ -36,14 +36,10 @@ class Aborts:
             HalogenError: As `Publications.publish` says.
         """
         check_order(order)
-        for _ in range(TRIES):
-            revision = await self._attempt(order)
-            if revision is not None:
-                return revision
-        raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
+        return await self._publications.insist(order, lambda: self._attempt(order))
 
-    async def _attempt(self, order: PublishOrder) -> Revision | None:
-        """One try; None when the publish has ended, or another has come, meanwhile."""
+    async def _attempt(self, order: PublishOrder) -> Revision | Lost:
+        """One try; lost when the publish has ended, or another has come, meanwhile."""
         target_key = keys.target(order.model, order.cohort)
         serving_key = keys.serving(order.model, order.cohort)
         target, serving = await self._store.get(target_key), await self._store.get(serving_key)

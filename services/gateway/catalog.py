@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import NamedTuple, Protocol
 
@@ -19,7 +20,9 @@ from services.common.errors import (
     Unavailable,
 )
 from services.common.ids import ArtifactId, Cohort, ModelName
-from services.common.registry.records import Serving, Target
+from services.common.pulse import Pulse
+from services.common.registry import keys
+from services.common.registry.records import Served, Serving, Target
 from services.common.registry.view import View
 from services.common.telemetry.attributes import ARTIFACT_ID
 from services.common.telemetry.tracing import going_on_from, span
@@ -83,6 +86,7 @@ class Catalog:
         self._loaded: dict[ArtifactId, TextModel] = {}
         self._loading: dict[ArtifactId, _Try] = {}
         self._failures: dict[ArtifactId, tuple[Failed, ...]] = {}
+        self._heard = Pulse()  # beats when something was heard elsewhere
         self._version = 0
         self._moved = asyncio.Event()
 
@@ -143,6 +147,20 @@ class Catalog:
             )
         return Routed(route, text)
 
+    def hear(self, route: Route, served: Served) -> None:
+        """Takes in what another process says is served in place of `route`; what the registry says that is newer counts."""
+        if self._routes.hear(route.model, route.cohort, served):
+            log.info("served_heard", key=keys.serving(route.model, route.cohort), revision=served.revision)
+            self._heard.beat()
+
+    async def moved_on(self, route: Route, limit_s: float) -> None:
+        """Returns as soon as something else is served in place of `route`, or after `limit_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s), contextlib.aclosing(self.changes()) as changes:
+                async for _ in changes:
+                    if route not in self._routes.served():
+                        return
+
     def _check_failure(self, route: Route) -> None:
         if failed := self._failures.get(route.artifact_id):
             raise PreconditionFailed(
@@ -163,11 +181,11 @@ class Catalog:
     async def follow(self) -> None:
         """Keeps in step until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for view in self._views:
-                group.create_task(self._follow(view, group))
+            for changes in (*(view.changes() for view in self._views), self._heard.beats()):
+                group.create_task(self._follow(changes, group))
 
-    async def _follow(self, view: View[Target] | View[Serving], group: asyncio.TaskGroup) -> None:
-        async for _ in view.changes():
+    async def _follow(self, changes: AsyncGenerator[None, None], group: asyncio.TaskGroup) -> None:
+        async for _ in changes:
             self._reconcile(group)
 
     def _reconcile(self, group: asyncio.TaskGroup) -> None:

@@ -22,6 +22,7 @@ from services.common.errors import (
     Unavailable,
 )
 from services.common.ids import TicketId, fresh_id
+from services.common.no_engine import NoEngine
 from services.common.rpc.in_flight import why_ended
 from services.common.telemetry.attributes import ENGINE_ID, TICKET_ID
 from services.common.telemetry.tracing import span
@@ -35,6 +36,7 @@ from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
 from services.gateway.request import Request
 from services.gateway.request_span import described
+from services.gateway.rerouting import look_again
 from services.gateway.running import Running
 from services.gateway.sampling import Space, resolve
 from services.gateway.stop import StopMatcher
@@ -158,7 +160,7 @@ class Completions:
             outbox.fail(failure)
 
     async def _answer(self, request: Request, deadline: Deadline, answer: Answer, outbox: Outbox) -> None:
-        """Tries, once more where the engine turned the ticket down, and anew wherever the route has moved on."""
+        """Tries, once more where that may pass by the same route, and anew wherever the route has moved on."""
         leg, may_repeat = await self._bind(request, None), True
         while True:
             answer.bind(leg)
@@ -166,9 +168,10 @@ class Completions:
             if refusal is None:
                 return
             log.info("attempt_refused", reason=refusal.error.reason, error=str(refusal.error))
+            await look_again(self._catalog, leg.routed.route, refusal.error, deadline)
             earlier, leg = leg, await self._bind(request, leg)
             if leg.routed.route == earlier.routed.route:
-                if not (refusal.by_engine and may_repeat):
+                if not (refusal.may_pass and may_repeat):
                     raise _for_caller(refusal.error)
                 may_repeat = False
 
@@ -176,7 +179,7 @@ class Completions:
         """Routes the request; tokenizes it unless that was done for the same artifact."""
         routed = self._catalog.route(request.model, request.cohort)
         if earlier and earlier.routed.route.artifact_id == routed.route.artifact_id:
-            return Leg(routed, earlier.tokens)
+            return Leg(routed, dataclasses.replace(earlier.tokens, route=routed.route))
         text = routed.text
         with span("tokenize"):
             prompt_token_ids = await text.encode(request.prompt)
@@ -184,7 +187,7 @@ class Completions:
         space = Space(len(prompt_token_ids), context_tokens, text.vocab_size)
         tokens = TokenRequest(
             request_id=request.request_id,
-            artifact_id=routed.route.artifact_id,
+            route=routed.route,
             prompt_token_ids=prompt_token_ids,
             sampling=resolve(request.sampling, text.defaults, space, self._limits.default_max_tokens),
             cache_salt=request.cache_salt,
@@ -215,7 +218,7 @@ class Completions:
             refused = not granted and isinstance(failure, InvalidRequest | Overloaded)
             if not _may_fare_better(failure):
                 raise
-            return _Refusal(failure, by_engine=granted)
+            return _Refusal(failure, granted or NoEngine.told_by(failure).is_draining)
         finally:
             # A grant whose answer was lost, because the caller left or its time was over, is given back too.
             if not answer.begun and not refused:
@@ -253,10 +256,10 @@ class Completions:
 
 
 class _Refusal(NamedTuple):
-    """Why one attempt came to nothing; `by_engine` says that a ticket had been granted for it."""
+    """Why one attempt came to nothing, and whether that may pass by the same route: a ticket was to blame, or news on their way."""
 
     error: HalogenError
-    by_engine: bool
+    may_pass: bool
 
 
 def _may_fare_better(failure: HalogenError) -> bool:

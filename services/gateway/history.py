@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Final, NamedTuple
 
 from services.common.errors import InvalidRequest, NotFound
@@ -11,7 +11,8 @@ from services.common.ids import Cohort, ModelName, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
 from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState
-from services.common.registry.store import Entry, Store
+from services.common.registry.revisions import by_revision
+from services.common.registry.store import Store
 from services.common.registry.view import View
 from services.gateway.operator_words import checked_model_name
 from services.gateway.publication_audit import MAX_RECORDS_OF_MODEL
@@ -65,14 +66,11 @@ class History:
         entries = (await self._store.list(keys.intents(name))).entries
         if not entries:
             raise _unknown(f"nothing was ever published as {name}")
-        commits = await self._commits(name)
-        all_of_it = (_published(entry, commits) for entry in sorted(entries, reverse=True))
-        chosen = [each for each in all_of_it if cohort in (None, each.record.cohort)]
+        intents = by_revision(entries, IntentRecord)
+        commits = by_revision((await self._store.list(keys.commits(name))).entries, CommitRecord)
+        newest_first = (Published(each, intents[each], commits.get(each)) for each in reversed(intents))
+        chosen = [each for each in newest_first if cohort in (None, each.record.cohort)]
         return chosen[: max_entries or USUAL_ENTRIES]
-
-    async def _commits(self, model: ModelName) -> dict[Revision, CommitRecord]:
-        entries = (await self._store.list(keys.commits(model))).entries
-        return {keys.split_revision_key(each.key)[1]: CommitRecord.decode(each.value) for each in entries}
 
     async def watch(self, model: str, revision: Revision) -> AsyncGenerator[Outcome, None]:
         """How one publish stands, at once and after every change; ends with its end.
@@ -105,11 +103,6 @@ class History:
         if record.state is not PublishState.PENDING or target is None or target.revision != revision:
             return Outcome(revision, record)
         return Outcome(revision, record, status.waiting_for(key))
-
-
-def _published(entry: Entry, commits: Mapping[Revision, CommitRecord]) -> Published:
-    _, revision = keys.split_revision_key(entry.key)
-    return Published(revision, IntentRecord.decode(entry.value), commits.get(revision))
 
 
 def _unknown(message: str) -> NotFound:

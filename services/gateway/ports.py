@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from services.common.completion import FinishReason, Sampling
 from services.common.ids import ArtifactId, ProcessId, RequestId, TicketId
 from services.common.ticket import Ticket
+from services.gateway.routes import Route
 
 
 class Grant(NamedTuple):
@@ -27,14 +28,19 @@ class TokenRequest:
 
     Attributes:
         tenant: Whose it is; empty where callers are not asked.
+        route: Why it is asked of this artifact.
     """
 
     request_id: RequestId
-    artifact_id: ArtifactId
+    route: Route
     prompt_token_ids: list[int]
     sampling: Sampling
     cache_salt: bytes = b""
     tenant: str = ""
+
+    @property
+    def artifact_id(self) -> ArtifactId:
+        return self.route.artifact_id
 
 
 class EngineMessage(NamedTuple):

@@ -11,7 +11,7 @@ from services.common.registry import keys
 from services.common.registry.publish_records import IntentRecord, PublishState, Strategy
 from services.common.registry.records import AuditRecord, LastRevision, Served, Serving, Target
 from services.common.registry.store import Delete, Entry, Head, Put, Unchanged
-from services.gateway.publication_audit import outlived
+from services.gateway.publication_audit import outlived, outlived_intents
 
 
 class PublishOrder(NamedTuple):
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
         target: targets/ of the cohort.
         serving: serving/ of the cohort.
         audits: The oldest of the model.
-        intents: The same.
+        intents: All of the model where some are to go, else none.
         intent: Of the target's revision.
     """
 
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
     target: Entry | None
     serving: Entry | None
     audits: Head
-    intents: Head
+    intents: tuple[Entry, ...]
     intent: Entry | None
 
     @property
@@ -151,9 +151,7 @@ def plan(
         )
     before = _pending(seen)
     audit = Put(keys.audit(order.model, revision), _audit(order, seen.artifact_id, time).encode())
-    intents = tuple(
-        entry for entry in outlived(seen.intents) if before is None or entry.key != before.entry.key
-    )
+    intents = outlived_intents(seen.intents)
     named: tuple[Put, ...] = (
         Put(keys.revision(order.model), LastRevision(revision=revision).encode()),
         Put(keys.target(order.model, order.cohort), _target(order, seen, revision, trace_parent).encode()),

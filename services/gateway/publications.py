@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
+from services.common.backoff import Backoff
 from services.common.checkpoint import canonical
 from services.common.checkpoint.manifest import Manifest
 from services.common.checkpoint.requirements import Requirements
@@ -15,12 +18,12 @@ from services.common.checkpoint.signatures import TrustedKeys
 from services.common.errors import Conflict, NotFound, PreconditionFailed
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
-from services.common.registry.records import ArtifactRecord, ArtifactState
+from services.common.registry.records import ArtifactRecord, ArtifactState, LastRevision
 from services.common.registry.store import Ambiguous, Entry, Store, Unchanged
 from services.common.telemetry.attributes import ARTIFACT_ID, COHORT, MODEL, REVISION
 from services.common.telemetry.tracing import annotate, trace_parent
 from services.gateway.operator_words import check_words, checked_artifact_id, checked_model_name
-from services.gateway.publication_audit import MAX_DROPPED_OF_KIND, export
+from services.gateway.publication_audit import MAX_DROPPED_OF_KIND, export, is_full
 from services.gateway.publication_plan import (
     PublishOrder,
     Seen,
@@ -33,6 +36,12 @@ from services.gateway.publication_plan import (
 log = structlog.get_logger()
 
 TRIES: Final = 16
+
+
+class Lost(NamedTuple):
+    """A compare-and-set that somebody else came before; `follows` is the revision that it was to come after."""
+
+    follows: Revision
 
 
 class Publications:
@@ -56,6 +65,7 @@ class Publications:
         self._known = known
         self._check_plan = check_plan
         self._trust = trust
+        self._turns: WeakValueDictionary[ModelName, asyncio.Lock] = WeakValueDictionary()
 
     async def publish(self, order: PublishOrder, check: Callable[[Seen], None] = lambda _: None) -> Revision:
         """Names the artifact that a cohort shall serve, or none, under the model's next revision.
@@ -74,27 +84,43 @@ class Publications:
             Conflict: The model's revision is not the expected one, or other publishes keep winning.
         """
         check_order(order)
-        for _ in range(TRIES):
-            revision = await self.attempt(order, check=check)
-            if revision is not None:
-                return revision
-        raise Conflict(f"other publishes of {order.model} keep coming first; try again", retry_after_s=1.0)
+        return await self.insist(order, lambda: self.attempt(order, check=check))
+
+    async def insist(
+        self, order: PublishOrder, attempt: Callable[[], Awaitable[Revision | Lost]]
+    ) -> Revision:
+        """Tries until it comes first, a bounded number of times; here one after the other, elsewhere others compete.
+
+        Raises:
+            Conflict: Others kept coming first.
+            HalogenError: As `attempt` does.
+        """
+        lost, backoff = Lost(Revision(0)), Backoff(first_s=0.02, most_s=0.2)
+        async with self._turns.setdefault(order.model, asyncio.Lock()):
+            for _ in range(TRIES):
+                outcome = await attempt()
+                if not isinstance(outcome, Lost):
+                    return outcome
+                lost = outcome
+                await backoff.pause()
+        raise await self._outpaced(order, lost)
 
     async def attempt(
         self,
         order: PublishOrder,
         only_if: tuple[Unchanged, ...] = (),
         check: Callable[[Seen], None] = lambda _: None,
-    ) -> Revision | None:
-        """One compare-and-set; None when somebody else's write came between, also to what `only_if` names.
+    ) -> Revision | Lost:
+        """One compare-and-set; lost when somebody else's write came between, also to what `only_if` names.
 
         Raises:
             HalogenError: As `publish` says.
         """
         seen = await self._look(order.model, order.cohort)
         revision = next_revision(order, seen, self._known(order.model))
+        lost = Lost(Revision(revision - 1))
         if seen.is_behind(revision):
-            return None
+            return lost
         check(seen)
         artifact = (
             await self._ready(order.model, order.artifact_id) if order.artifact_id is not None else None
@@ -108,9 +134,20 @@ class Publications:
             trace_parent=trace_parent(),
         )
         if not await self._commit(due, only_if):
-            return None
+            return lost
         _tell(order, due)
         return revision
+
+    async def _outpaced(self, order: PublishOrder, lost: Lost) -> Conflict:
+        """What somebody is told whose every try was lost: what the last one was to follow, and what stands by now."""
+        entry = await self._store.get(keys.revision(order.model))
+        now = LastRevision.decode(entry.value).revision if entry else Revision(0)
+        return Conflict(
+            f"others who publish {order.model} keep coming first: the last try was to follow revision {lost.follows}, now "
+            f"it is at {now}; try again",
+            metadata={"expected": str(lost.follows), "actual": str(now)},
+            retry_after_s=1.0,
+        )
 
     async def _look(self, model: ModelName, cohort: Cohort) -> Seen:
         last = await self._store.get(keys.revision(model))
@@ -121,9 +158,14 @@ class Publications:
             target=target,
             serving=await self._store.get(keys.serving(model, cohort)),
             audits=await self._store.head(keys.audits(model), MAX_DROPPED_OF_KIND),
-            intents=await self._store.head(keys.intents(model), MAX_DROPPED_OF_KIND),
+            intents=await self._intents(model),
             intent=await self._store.get(keys.intent(model, named.revision)) if named else None,
         )
+
+    async def _intents(self, model: ModelName) -> tuple[Entry, ...]:
+        """All of a model where some go with one more; they are many, and else nobody looks at them."""
+        prefix = keys.intents(model)
+        return (await self._store.list(prefix)).entries if is_full(await self._store.head(prefix, 1)) else ()
 
     async def _commit(self, due: Transaction, only_if: tuple[Unchanged, ...]) -> bool:
         try:

@@ -13,6 +13,7 @@ from services.common.ids import ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import CommitRecord, SyncStatus
 from services.common.registry.records import SchedulerRecord
+from services.common.registry.revisions import by_revision
 from services.common.registry.store import Entry, Put, Store, Unchanged
 from services.common.registry.view import View
 from services.gateway.operator_words import check_words, checked_model_name
@@ -106,11 +107,11 @@ class Pushes:
         raise Conflict(f"others keep writing that commit of {order.model}; try again", retry_after_s=1.0)
 
     async def _found(self, order: PushOrder) -> Entry:
-        if order.revision is None:
+        revision = order.revision
+        if revision is None:
             entries = (await self._store.list(keys.commits(order.model))).entries
-            found = max(entries, default=None)
-        else:
-            found = await self._store.get(keys.commit(order.model, order.revision))
+            revision = max(by_revision(entries, CommitRecord), default=Revision(0))
+        found = await self._store.get(keys.commit(order.model, revision))
         if found is None:
             raise _unknown(order)
         return found

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from services.common.errors import NotFound, PreconditionFailed
+from services.common.errors import Conflict, NotFound, PreconditionFailed
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_progress import state_of
 from services.common.registry.publish_records import CommitRecord, PublishState, Strategy
 from services.common.registry.records import Serving
-from services.common.registry.store import Store
+from services.common.registry.revisions import by_revision
+from services.common.registry.store import Entry, Store
 from services.gateway.publication_plan import PublishOrder, Seen
 from services.gateway.publications import Publications, check_order
 
@@ -73,25 +74,27 @@ class Rollbacks:
             NotFound: The model was never published, nothing else was served, or nothing under the revision that is
                 asked for.
             PreconditionFailed: What was served before is just what a pending publish names.
+            Conflict: Something else was served meanwhile: what was before that is another artifact.
             HalogenError: As `Publications.publish` says.
         """
         check_order(order.naming(None))
+        serving = await self._store.get(
+            keys.serving(order.model, order.cohort)
+        )  # before what it is compared with
         entries = (await self._store.list(keys.commits(order.model))).entries
-        committed = [
-            Committed(keys.split_revision_key(entry.key)[1], CommitRecord.decode(entry.value))
-            for entry in entries
-        ]
+        committed = [Committed(*each) for each in by_revision(entries, CommitRecord).items()]
         if not committed and await self._store.get(keys.revision(order.model)) is None:
             raise NotFound(
                 f"nothing was ever published as {order.model}; see what is: halogen status",
                 reason="MODEL_NOT_FOUND",
             )
-        serving = await self._store.get(keys.serving(order.model, order.cohort))
         artifact_id = chosen(order, committed, Serving.decode(serving.value) if serving else None)
-        revision = await self._publications.publish(
-            order.naming(artifact_id), lambda seen: check_not_pending(order, artifact_id, seen)
-        )
-        return RolledBack(revision, artifact_id)
+
+        def check(seen: Seen) -> None:
+            check_still_served(order, serving, seen)
+            check_not_pending(order, artifact_id, seen)
+
+        return RolledBack(await self._publications.publish(order.naming(artifact_id), check), artifact_id)
 
 
 def chosen(order: RollbackOrder, committed: Iterable[Committed], serving: Serving | None) -> ArtifactId:
@@ -114,6 +117,26 @@ def chosen(order: RollbackOrder, committed: Iterable[Committed], serving: Servin
     raise NotFound(
         f"{message}; see what was served: halogen history {order.model}", reason="NOTHING_TO_ROLL_BACK_TO"
     )
+
+
+def check_still_served(order: RollbackOrder, chosen_at: Entry | None, seen: Seen) -> None:
+    """Raises Conflict where a way back was chosen from something that is served no more.
+
+    Two operators who mean the same way back then go it once: the second would come back to what both want to leave.
+    """
+    if order.to_revision is not None or _revision_of(chosen_at) == _revision_of(seen.serving):
+        return
+    expected, actual = _revision_of(chosen_at), _revision_of(seen.serving)
+    raise Conflict(
+        f"{order.model}@{order.cohort} serves revision {actual} by now, not {expected}, from which the way back was chosen; "
+        f"look (halogen history {order.model}), and roll back again if that is still wanted",
+        reason="REVISION_CONFLICT",
+        metadata={"expected": expected, "actual": actual},
+    )
+
+
+def _revision_of(serving: Entry | None) -> str:
+    return str(Serving.decode(serving.value).revision if serving else 0)
 
 
 def check_not_pending(order: RollbackOrder, artifact_id: ArtifactId, seen: Seen) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from services.common.errors import HalogenError, InvalidRequest, NotFound, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
-from services.common.registry.records import Serving, Target
+from services.common.registry.records import Served, Serving, Target
 
 _ANY: Final = ModelName("")
 
@@ -25,6 +25,8 @@ class Route(NamedTuple):
 class Routes:
     """What is served, and what shall be.
 
+    Of what the mirror says is served and what was heard elsewhere, the newer counts: the mirror may be behind.
+
     Args:
         serving: Mirror of serving/.
         targets: Mirror of targets/.
@@ -33,13 +35,24 @@ class Routes:
     def __init__(self, serving: Mapping[str, Serving], targets: Mapping[str, Target]) -> None:
         self._serving = serving
         self._targets = targets
+        self._heard: dict[str, Served] = {}  # key to what was heard elsewhere
+
+    def hear(self, model: ModelName, cohort: Cohort, served: Served) -> bool:
+        """Takes in what is served there by the word of another process; whether that is news."""
+        key = keys.serving(model, cohort)
+        known = self._now(key)
+        if known is not None and known.revision >= served.revision:
+            return False
+        self._heard[key] = served
+        return True
 
     def served(self) -> list[Route]:
-        """Everything that serving/ names, in order."""
+        """Everything that is served, in order."""
+        now = ((key, self._now(key)) for key in sorted({*self._serving, *self._heard}))
         return [
             Route(*keys.split_cohort_key(key), record.revision, record.artifact_id)
-            for key, record in sorted(self._serving.items())
-            if record.artifact_id is not None
+            for key, record in now
+            if record and record.artifact_id is not None
         ]
 
     def aimed_at(self, model: ModelName, cohort: Cohort | None) -> list[Route]:
@@ -83,6 +96,11 @@ class Routes:
         if cohort is not None and cohort not in by_cohort:
             raise self._not_served(routes[0].model, cohort)
         return by_cohort.get(cohort or Cohort.STABLE, routes[0])
+
+    def _now(self, key: str) -> Serving | Served | None:
+        """What is served under a key, None where nothing ever was."""
+        said, heard = self._serving.get(key), self._heard.get(key)
+        return heard if heard and (said is None or said.revision < heard.revision) else said
 
     def _aims(self, model: ModelName, cohort: Cohort | None, *, has_failed: bool) -> list[Route]:
         aims = [

@@ -40,14 +40,7 @@ class SchedulerClient:
 
     async def grant(self, request: TokenRequest, ticket_id: TicketId, timeout_s: float | None) -> Grant:
         """Waits for the request's turn, at the next leader again whenever one takes over."""
-        asked = pb.GrantTicketRequest(
-            request_id=request.request_id,
-            artifact_id=request.artifact_id,
-            prompt_tokens=len(request.prompt_token_ids),
-            max_tokens=request.sampling.max_tokens,
-            ticket_id=ticket_id,
-        )
-        deadline, term = Deadline.after(timeout_s), 0
+        asked, deadline, term = _asked(request, ticket_id), Deadline.after(timeout_s), 0
         while True:
             leader = await self._leader(term, deadline)
             try:
@@ -97,6 +90,19 @@ class SchedulerClient:
     async def _end_with(self, leader: Leader, limit: asyncio.Timeout) -> None:
         await self._leaders.after(leader.term)
         limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _asked(request: TokenRequest, ticket_id: TicketId) -> pb.GrantTicketRequest:
+    return pb.GrantTicketRequest(
+        request_id=request.request_id,
+        artifact_id=request.artifact_id,
+        prompt_tokens=len(request.prompt_token_ids),
+        max_tokens=request.sampling.max_tokens,
+        ticket_id=ticket_id,
+        model=request.route.model,
+        cohort=request.route.cohort,
+        revision=request.route.revision,
+    )
 
 
 def _grant(answer: pb.GrantTicketResponse) -> Grant:

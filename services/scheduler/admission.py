@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from services.common.errors import HalogenError, Overloaded
 from services.common.ids import ArtifactId, ProcessId
+from services.common.registry.records import Serving
 from services.common.ticket import Ticket
 from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.fleet import Fleet
@@ -13,6 +17,8 @@ from services.scheduler.placement import place
 from services.scheduler.queue_pace import QueuePace
 from services.scheduler.refusal import RETRY_AFTER_S, not_leader, refusal, too_long
 from services.scheduler.request import TicketRequest
+
+_UNHEARD: Final[Mapping[str, Serving]] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +63,19 @@ class Admission:
         fleet: The engines, kept up to date by their owner.
         queue: The requests that wait.
         limits: What it may do.
+        serving: Live mirror of serving/, for what gateways are told that have not heard of it.
     """
 
-    def __init__(self, fleet: Fleet, queue: AdmissionQueue, limits: Limits) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        queue: AdmissionQueue,
+        limits: Limits,
+        serving: Mapping[str, Serving] = _UNHEARD,
+    ) -> None:
         self.fleet = fleet
         self.queue = queue
+        self._serving = serving
         self._limits = limits
         self._paces: dict[ArtifactId, QueuePace] = {}  # of the lines that there are, and some that were
         self._term: int | None = None
@@ -91,7 +105,7 @@ class Admission:
         """
         if self._term is None:
             raise not_leader()
-        if error := refusal(request, tuple(self.fleet)):
+        if error := refusal(request, tuple(self.fleet), self._serving):
             raise error
         if not self.queue.is_waited_for(request.artifact_id) and (grant := self._grant(request, now_ns)):
             return grant
@@ -117,9 +131,8 @@ class Admission:
     def refuse(self) -> list[Refusal]:
         """Takes out those whom the engines there are now can never serve; to be asked when engines change."""
         engines = tuple(self.fleet)
-        return self._take_out(
-            [Refusal(request, error) for request in self.queue if (error := refusal(request, engines))]
-        )
+        errors = ((request, refusal(request, engines, self._serving)) for request in self.queue)
+        return self._take_out([Refusal(request, error) for request, error in errors if error])
 
     def withdraw(self, request: TicketRequest) -> bool:
         """Takes out one that no longer wants to wait; tells whether it did."""

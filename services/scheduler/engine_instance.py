@@ -86,6 +86,11 @@ class EngineInstance:
         found = self._residents.get(artifact_id)
         return found is not None and found.state.is_loading
 
+    def is_draining(self, artifact_id: ArtifactId) -> bool:
+        """Whether the artifact is here and takes nothing new."""
+        found = self._residents.get(artifact_id)
+        return found is not None and found.state is GenerationState.DRAINING
+
     def needed_bytes(self, resident: Resident, prompt_tokens: int, max_tokens: int) -> int:
         """KV bytes of a request's worst case, in whole blocks."""
         return worst_case_blocks(prompt_tokens, max_tokens, resident.block_tokens) * resident.block_bytes

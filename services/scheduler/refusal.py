@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from services.common.errors import HalogenError, InvalidRequest, Overloaded, Unavailable
+from services.common.no_engine import NO_ENGINE, NoEngine
+from services.common.registry import keys
+from services.common.registry.records import Served, Serving
 from services.scheduler.engine_instance import Contact, EngineInstance
 from services.scheduler.occupancy import Resident
 from services.scheduler.placement import possible
-from services.scheduler.request import TicketRequest
+from services.scheduler.request import RoutedBy, TicketRequest
 
 RETRY_AFTER_S: Final = 1.0
 _NEXT_LEADER_S: Final = 0.1
 
 
-def refusal(request: TicketRequest, engines: Collection[EngineInstance]) -> HalogenError | None:
+def refusal(
+    request: TicketRequest, engines: Collection[EngineInstance], serving: Mapping[str, Serving]
+) -> HalogenError | None:
     """Why `request` can never be granted as things are, or None if it may wait for room.
 
+    Args:
+        request: What asks.
+        engines: All that there are.
+        serving: What cohorts serve, by key.
+
     Returns:
-        Unavailable (NO_ENGINE): No engine has the artifact ACTIVE.
+        Unavailable (NO_ENGINE): No engine has the artifact ACTIVE; with what `NoEngine` holds.
         InvalidRequest (CONTEXT_EXCEEDED): It is longer than the model's context.
         InvalidRequest (PROMPT_TOO_LARGE): Its worst case exceeds every engine's whole KV memory.
     """
     if any(True for _ in possible(request, engines)):
         return None
-    serving = [engine for engine in engines if engine.may_serve(request.artifact_id)]
-    if not serving:
-        return _no_engine(request, engines)
-    if any(engine.contact is not Contact.HEARD for engine in serving):
+    having = [engine for engine in engines if engine.may_serve(request.artifact_id)]
+    if not having:
+        return _no_engine(request, engines, serving)
+    if any(engine.contact is not Contact.HEARD for engine in having):
         return None  # one whose sizes are not at hand may do
-    found = [(engine, resident) for engine in serving if (resident := engine.resident(request.artifact_id))]
+    found = [(engine, resident) for engine in having if (resident := engine.resident(request.artifact_id))]
     longest = max(resident.max_context_tokens for _, resident in found)
     if request.prompt_tokens + request.max_tokens > longest:
         return _context_exceeded(request, longest)
@@ -57,15 +67,27 @@ def too_long(ahead: int, wait_s: float, most_s: float) -> Overloaded:
     )
 
 
-def _no_engine(request: TicketRequest, engines: Collection[EngineInstance]) -> Unavailable:
+def _no_engine(
+    request: TicketRequest, engines: Collection[EngineInstance], serving: Mapping[str, Serving]
+) -> Unavailable:
     loading = any(engine.is_loading(request.artifact_id) for engine in engines)
     why = "engines are still loading it" if loading else "no engine has it"
+    is_draining = any(engine.is_draining(request.artifact_id) for engine in engines)
+    facts = NoEngine(_newer(request.routed_by, serving), is_draining)
     return Unavailable(
         f"the model cannot answer now: {why}; try again shortly",
-        reason="NO_ENGINE",
-        metadata={"artifact_id": request.artifact_id},
+        reason=NO_ENGINE,
+        metadata={"artifact_id": request.artifact_id, **facts.metadata()},
         retry_after_s=RETRY_AFTER_S,
     )
+
+
+def _newer(routed_by: RoutedBy | None, serving: Mapping[str, Serving]) -> Served | None:
+    """What is served where the request came from, if its gateway has not heard of that yet."""
+    now = serving.get(keys.serving(routed_by.model, routed_by.cohort)) if routed_by else None
+    if routed_by is None or now is None or now.revision <= routed_by.revision:
+        return None
+    return Served(revision=now.revision, artifact_id=now.artifact_id)
 
 
 def _context_exceeded(request: TicketRequest, longest: int) -> InvalidRequest:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
-from services.common.ids import ArtifactId, RequestId, TicketId
+from services.common.ids import ArtifactId, Cohort, ModelName, RequestId, Revision, TicketId
+
+
+class RoutedBy(NamedTuple):
+    """Why a gateway asks for an artifact: that revision of the model@cohort names it, as far as the gateway knows."""
+
+    model: ModelName
+    cohort: Cohort
+    revision: Revision
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -15,6 +24,7 @@ class TicketRequest:
         prompt_tokens: At least 1.
         max_tokens: Most tokens to generate, at least 1.
         ticket_id: Of the ticket to be made; a caller that chose it can release what it never heard of.
+        routed_by: None where the caller does not say.
     """
 
     request_id: RequestId
@@ -22,3 +32,4 @@ class TicketRequest:
     prompt_tokens: int
     max_tokens: int
     ticket_id: TicketId
+    routed_by: RoutedBy | None = None

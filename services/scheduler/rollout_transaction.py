@@ -42,11 +42,13 @@ class Transaction(NamedTuple):
 
     Attributes:
         old_artifact_id: What was served until then.
+        proof: The one of the writes that nobody else writes alike.
     """
 
     conditions: tuple[Unchanged, ...]
     writes: tuple[Put, ...]
     old_artifact_id: ArtifactId | None
+    proof: Put
 
 
 def transaction(
@@ -74,7 +76,7 @@ def transaction(
     intent = _decoded(IntentRecord, standing.intent)
     if intent is not None and intent.state is PublishState.PENDING:
         writes = (*writes, Put(concerned.intent, _ended(intent, step, time).encode()))
-    return Transaction(conditions, writes, served.artifact_id if served else None)
+    return Transaction(conditions, writes, served.artifact_id if served else None, writes[-1])
 
 
 def _commit(step: Commit, concerned: Concerned, time: str, sync_status: SyncStatus | None) -> tuple[Put, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -15,7 +16,7 @@ from services.common.pulse import Pulse
 from services.common.registry import keys
 from services.common.registry.publish_records import SyncStatus
 from services.common.registry.records import EngineRecord, GatewayRecord, Serving, Target
-from services.common.registry.store import Store
+from services.common.registry.store import Ambiguous, Store
 from services.common.registry.view import View
 from services.common.telemetry.attributes import ARTIFACT_ID, REVISION
 from services.common.telemetry.tracing import going_on_from, span
@@ -59,6 +60,7 @@ class RolloutWriter:
         self._pulse = Pulse()
         self._timer: asyncio.TimerHandle | None = None  # beats when the next publish has waited too long
         self._leads = False
+        self._doubted: list[tuple[Step, Transaction]] = []  # written, and the answer was lost
 
     def lead(self) -> None:
         """Writes from now on, beginning with what is due already."""
@@ -92,6 +94,7 @@ class RolloutWriter:
         if not (self._leads and all(view.is_synced for view in self._views)):
             return
         try:
+            await self._look_back()
             for step in self._due():
                 await self._write(step)
         except HalogenError as failure:
@@ -126,25 +129,38 @@ class RolloutWriter:
         due = transaction(step, standing, dt.datetime.now(dt.UTC).isoformat(), self._sync_status)
         if due is None:
             return
-        if isinstance(step, Fail):
-            await self._fail(step, due)
-        else:
-            await self._commit(step, due)
+        with _swapping(step) if isinstance(step, Commit) else contextlib.nullcontext():
+            try:
+                is_done = await self._store.commit(due.conditions, due.writes)
+            except Ambiguous:
+                self._doubted.append((step, due))
+                raise
+            if is_done:
+                _tell(step, due)
 
-    async def _commit(self, step: Commit, due: Transaction) -> None:
-        revision, new, old = step.target.revision, step.target.artifact_id or "", due.old_artifact_id or ""
-        with span(
-            "swap", {REVISION: revision, ARTIFACT_ID: new}, parent=going_on_from(step.target.trace_parent)
-        ):
-            if not await self._store.commit(due.conditions, due.writes):
-                return
-            log.info("publish_applied", key=step.key, revision=revision, waiting_for=step.waiting_for)
-            if new != old:
-                model, cohort = keys.split_cohort_key(step.key)
-                told = {"key": step.key, "model": model, "cohort": cohort, "seq": revision}
-                log.info("atomic_swap_commit", **told, old=old, new=new)
+    async def _look_back(self) -> None:
+        """Tells of what turns out to be done although the registry's answer was lost: what nobody else writes alike shows it."""
+        while self._doubted:
+            step, due = self._doubted[-1]
+            standing = await self._store.get(due.proof.key)
+            self._doubted.pop()
+            if standing is not None and standing.value == due.proof.value:
+                _tell(step, due)
 
-    async def _fail(self, step: Fail, due: Transaction) -> None:
-        if await self._store.commit(due.conditions, due.writes):
-            told = step.failure.model_dump()
-            log.warning("publish_failed", key=step.key, revision=step.target.revision, **told)
+
+def _swapping(step: Commit) -> AbstractContextManager[object]:
+    """The span of a commit, in the publish's trace."""
+    named = {REVISION: step.target.revision, ARTIFACT_ID: step.target.artifact_id or ""}
+    return span("swap", named, parent=going_on_from(step.target.trace_parent))
+
+
+def _tell(step: Step, done: Transaction) -> None:
+    revision, new, old = step.target.revision, step.target.artifact_id or "", done.old_artifact_id or ""
+    if isinstance(step, Fail):
+        log.warning("publish_failed", key=step.key, revision=revision, **step.failure.model_dump())
+        return
+    log.info("publish_applied", key=step.key, revision=revision, waiting_for=step.waiting_for)
+    if new != old:
+        model, cohort = keys.split_cohort_key(step.key)
+        told = {"key": step.key, "model": model, "cohort": cohort, "seq": revision}
+        log.info("atomic_swap_commit", **told, old=old, new=new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from halogen.v1 import scheduler_pb2_grpc
@@ -48,9 +48,9 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         contact = RegistryContact()
         registry = fresh_registry(config.role, version(), server, contact)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
-        desk = scope.enter_context(TicketDesk(_admission(config)))
-        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
         serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
+        desk = scope.enter_context(TicketDesk(_admission(config, serving.records)))
+        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
         gateways = await scope.enter_async_context(View(store, keys.GATEWAYS, GatewayRecord))
         records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
         engines = Engines(
@@ -79,9 +79,9 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         await stop.wait()
 
 
-def _admission(config: SchedulerConfig) -> Admission:
+def _admission(config: SchedulerConfig, serving: Mapping[str, Serving]) -> Admission:
     queue = AdmissionQueue(max_requests=config.queue_requests, max_prompt_tokens=config.queue_prompt_tokens)
-    return Admission(Fleet(config.bounds), queue, config.limits)
+    return Admission(Fleet(config.bounds), queue, config.limits, serving)
 
 
 async def _seek(

@@ -11,7 +11,16 @@ from halogen.v1 import scheduler_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.scheduler_pb2_grpc import SchedulerServiceServicer
 from services.common.errors import DeadlinePassed, InvalidRequest
-from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId, RequestId, TicketId, fresh_id
+from services.common.ids import (
+    ARTIFACT_ID_PATTERN,
+    ArtifactId,
+    Cohort,
+    ModelName,
+    RequestId,
+    Revision,
+    TicketId,
+    fresh_id,
+)
 from services.common.telemetry.attributes import (
     ARTIFACT_ID,
     ENGINE_ID,
@@ -24,7 +33,7 @@ from services.common.telemetry.tracing import annotate
 from services.common.ticket import Ticket, TicketSigner
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.request import TicketRequest
+from services.scheduler.request import RoutedBy, TicketRequest
 from services.scheduler.ticket_desk import TicketDesk
 
 MAX_REQUEST_ID_CHARS = 128
@@ -97,7 +106,15 @@ def _request(request: pb.GrantTicketRequest) -> TicketRequest:
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
         ticket_id=TicketId(request.ticket_id or fresh_id("ticket")),
+        routed_by=_routed_by(request),
     )
+
+
+def _routed_by(request: pb.GrantTicketRequest) -> RoutedBy | None:
+    """None, too, where the cohort is one that a newer gateway knows: nothing can be said of it."""
+    if not request.revision or request.cohort not in set(Cohort):
+        return None
+    return RoutedBy(ModelName(request.model), Cohort(request.cohort), Revision(request.revision))
 
 
 def _described(request: TicketRequest) -> dict[str, str | int]:

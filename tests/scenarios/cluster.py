@@ -22,6 +22,7 @@ from services.common.config import ProcessConfig
 from services.common.lifecycle import Stop
 from services.common.process import Serve
 from services.common.registry.memory import MemoryStore
+from services.common.registry.store import Store
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.telemetry.tracing import exporting
@@ -53,7 +54,8 @@ class Cluster(NamedTuple):
     Attributes:
         pids: Role to process id, as they are now.
         end: Asks a role to end, as SIGTERM does; its exit status when it has.
-        another: Starts one more process of a role, for the scope, and gives its address; in this process only.
+        another: Starts one more process of a role, for the scope, and gives its address; in this process only. What it
+            knows of the facts it may have `through` a store that a test has changed.
         registry: The facts; in this process only.
     """
 
@@ -107,14 +109,14 @@ async def in_process(folder: Path, settings: Settings) -> AsyncIterator[Cluster]
     }
     base: dict[str, Any] = {"listen": Address("127.0.0.1", 0), "drain_s": _DRAIN_S, "grace_s": 0}
 
-    def serving(role: str, **more: Any) -> AbstractAsyncContextManager[_Room]:
+    def serving(role: str, store: Store = registry, **more: Any) -> AbstractAsyncContextManager[_Room]:
         serve, config = _ROOMS[role]
         fields = {**base, **needed[role], **_QUIET.get(role, {}), **settings.get(role, {}), **more}
-        return _serving(serve, config(**fields), registry)
+        return _serving(serve, config(**fields), store)
 
     @contextlib.asynccontextmanager
-    async def another(role: str, **more: Any) -> AsyncIterator[str]:
-        async with serving(role, **more) as room:
+    async def another(role: str, *, through: Store = registry, **more: Any) -> AsyncIterator[str]:
+        async with serving(role, through, **more) as room:
             yield room.address
 
     async with contextlib.AsyncExitStack() as scope:
@@ -144,7 +146,7 @@ class _Room(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def _serving(serve: Serve[Any], config: ProcessConfig, registry: MemoryStore) -> AsyncIterator[_Room]:
+async def _serving(serve: Serve[Any], config: ProcessConfig, registry: Store) -> AsyncIterator[_Room]:
     """One room, serving while the scope lasts; its cleanup is part of the scope's end."""
     stop, bound = Stop(), asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(_exported(config, serve(config, registry, stop, bound.set_result)))

@@ -25,27 +25,27 @@ _sym_db = _symbol_database.Default()
 from halogen.v1 import types_pb2 as halogen_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahalogen/v1/scheduler.proto\x12\nhalogen.v1\x1a\x16halogen/v1/types.proto\"{\n\x12GrantTicketRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x11\n\tticket_id\x18\x05 \x01(\t\"d\n\x13GrantTicketResponse\x12\"\n\x06ticket\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Ticket\x12\x11\n\tengine_id\x18\x02 \x01(\t\x12\x16\n\x0e\x65ngine_address\x18\x03 \x01(\t\")\n\x14ReleaseTicketRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"\x17\n\x15ReleaseTicketResponse\"\x15\n\x13GetOccupancyRequest\"\xb8\x01\n\x0f\x45ngineOccupancy\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x1a\n\x12\x65ngine_instance_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61rena_bytes\x18\x03 \x01(\x04\x12\x16\n\x0epromised_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07tickets\x18\x05 \x01(\r\x12 \n\x18unstarted_prefill_tokens\x18\x06 \x01(\r\x12\x16\n\x0epeak_occupancy\x18\x07 \x01(\x01\"\x99\x01\n\x14GetOccupancyResponse\x12,\n\x07\x65ngines\x18\x01 \x03(\x0b\x32\x1b.halogen.v1.EngineOccupancy\x12\x17\n\x0fqueued_requests\x18\x02 \x01(\r\x12\x1c\n\x14queued_prompt_tokens\x18\x03 \x01(\r\x12\x1c\n\x14peak_queued_requests\x18\x04 \x01(\r2\x8b\x02\n\x10SchedulerService\x12N\n\x0bGrantTicket\x12\x1e.halogen.v1.GrantTicketRequest\x1a\x1f.halogen.v1.GrantTicketResponse\x12T\n\rReleaseTicket\x12 .halogen.v1.ReleaseTicketRequest\x1a!.halogen.v1.ReleaseTicketResponse\x12Q\n\x0cGetOccupancy\x12\x1f.halogen.v1.GetOccupancyRequest\x1a .halogen.v1.GetOccupancyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahalogen/v1/scheduler.proto\x12\nhalogen.v1\x1a\x16halogen/v1/types.proto\"\xac\x01\n\x12GrantTicketRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61rtifact_id\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x11\n\tticket_id\x18\x05 \x01(\t\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0e\n\x06\x63ohort\x18\x07 \x01(\t\x12\x10\n\x08revision\x18\x08 \x01(\x04\"d\n\x13GrantTicketResponse\x12\"\n\x06ticket\x18\x01 \x01(\x0b\x32\x12.halogen.v1.Ticket\x12\x11\n\tengine_id\x18\x02 \x01(\t\x12\x16\n\x0e\x65ngine_address\x18\x03 \x01(\t\")\n\x14ReleaseTicketRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"\x17\n\x15ReleaseTicketResponse\"\x15\n\x13GetOccupancyRequest\"\xb8\x01\n\x0f\x45ngineOccupancy\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x1a\n\x12\x65ngine_instance_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61rena_bytes\x18\x03 \x01(\x04\x12\x16\n\x0epromised_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07tickets\x18\x05 \x01(\r\x12 \n\x18unstarted_prefill_tokens\x18\x06 \x01(\r\x12\x16\n\x0epeak_occupancy\x18\x07 \x01(\x01\"\x99\x01\n\x14GetOccupancyResponse\x12,\n\x07\x65ngines\x18\x01 \x03(\x0b\x32\x1b.halogen.v1.EngineOccupancy\x12\x17\n\x0fqueued_requests\x18\x02 \x01(\r\x12\x1c\n\x14queued_prompt_tokens\x18\x03 \x01(\r\x12\x1c\n\x14peak_queued_requests\x18\x04 \x01(\r2\x8b\x02\n\x10SchedulerService\x12N\n\x0bGrantTicket\x12\x1e.halogen.v1.GrantTicketRequest\x1a\x1f.halogen.v1.GrantTicketResponse\x12T\n\rReleaseTicket\x12 .halogen.v1.ReleaseTicketRequest\x1a!.halogen.v1.ReleaseTicketResponse\x12Q\n\x0cGetOccupancy\x12\x1f.halogen.v1.GetOccupancyRequest\x1a .halogen.v1.GetOccupancyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'halogen.v1.scheduler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GRANTTICKETREQUEST']._serialized_start=66
-  _globals['_GRANTTICKETREQUEST']._serialized_end=189
-  _globals['_GRANTTICKETRESPONSE']._serialized_start=191
-  _globals['_GRANTTICKETRESPONSE']._serialized_end=291
-  _globals['_RELEASETICKETREQUEST']._serialized_start=293
-  _globals['_RELEASETICKETREQUEST']._serialized_end=334
-  _globals['_RELEASETICKETRESPONSE']._serialized_start=336
-  _globals['_RELEASETICKETRESPONSE']._serialized_end=359
-  _globals['_GETOCCUPANCYREQUEST']._serialized_start=361
-  _globals['_GETOCCUPANCYREQUEST']._serialized_end=382
-  _globals['_ENGINEOCCUPANCY']._serialized_start=385
-  _globals['_ENGINEOCCUPANCY']._serialized_end=569
-  _globals['_GETOCCUPANCYRESPONSE']._serialized_start=572
-  _globals['_GETOCCUPANCYRESPONSE']._serialized_end=725
-  _globals['_SCHEDULERSERVICE']._serialized_start=728
-  _globals['_SCHEDULERSERVICE']._serialized_end=995
+  _globals['_GRANTTICKETREQUEST']._serialized_start=67
+  _globals['_GRANTTICKETREQUEST']._serialized_end=239
+  _globals['_GRANTTICKETRESPONSE']._serialized_start=241
+  _globals['_GRANTTICKETRESPONSE']._serialized_end=341
+  _globals['_RELEASETICKETREQUEST']._serialized_start=343
+  _globals['_RELEASETICKETREQUEST']._serialized_end=384
+  _globals['_RELEASETICKETRESPONSE']._serialized_start=386
+  _globals['_RELEASETICKETRESPONSE']._serialized_end=409
+  _globals['_GETOCCUPANCYREQUEST']._serialized_start=411
+  _globals['_GETOCCUPANCYREQUEST']._serialized_end=432
+  _globals['_ENGINEOCCUPANCY']._serialized_start=435
+  _globals['_ENGINEOCCUPANCY']._serialized_end=619
+  _globals['_GETOCCUPANCYRESPONSE']._serialized_start=622
+  _globals['_GETOCCUPANCYRESPONSE']._serialized_end=775
+  _globals['_SCHEDULERSERVICE']._serialized_start=778
+  _globals['_SCHEDULERSERVICE']._serialized_end=1045
 # @@protoc_insertion_point(module_scope)

@@ -8,18 +8,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GrantTicketRequest(_message.Message):
-    __slots__ = ("request_id", "artifact_id", "prompt_tokens", "max_tokens", "ticket_id")
+    __slots__ = ("request_id", "artifact_id", "prompt_tokens", "max_tokens", "ticket_id", "model", "cohort", "revision")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TICKET_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     artifact_id: str
     prompt_tokens: int
     max_tokens: int
     ticket_id: str
-    def __init__(self, request_id: _Optional[str] = ..., artifact_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., ticket_id: _Optional[str] = ...) -> None: ...
+    model: str
+    cohort: str
+    revision: int
+    def __init__(self, request_id: _Optional[str] = ..., artifact_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., ticket_id: _Optional[str] = ..., model: _Optional[str] = ..., cohort: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class GrantTicketResponse(_message.Message):
     __slots__ = ("ticket", "engine_id", "engine_address")

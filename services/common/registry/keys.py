@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, Revision
@@ -119,3 +120,29 @@ def split_cohort_key(key: str) -> tuple[ModelName, Cohort]:
     """The model and cohort of a targets/ or serving/ key."""
     _, model, cohort = key.split("/")
     return ModelName(model), Cohort(cohort)
+
+
+_SPLITS: Final[Mapping[str, Callable[[str], object]]] = {
+    TARGETS: split_cohort_key,
+    SERVING: split_cohort_key,
+    INTENTS: split_revision_key,
+    COMMITS: split_revision_key,
+    AUDIT: split_revision_key,
+    QUALIFICATIONS: split_qualification_key,
+}
+
+
+def check(key: str) -> None:
+    """Raises ValueError at a key whose parts this build cannot read: somebody else's, or a newer version's."""
+    split = _SPLITS.get(key[: key.find("/") + 1])
+    if split:
+        split(key)
+
+
+def is_readable(key: str) -> bool:
+    """Whether `check` passes."""
+    try:
+        check(key)
+    except ValueError:
+        return False
+    return True

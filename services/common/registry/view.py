@@ -12,6 +12,7 @@ import structlog
 from services.common.background import background
 from services.common.pulse import Pulse
 from services.common.registry.contact import RegistryContact
+from services.common.registry.keys import check
 from services.common.registry.record import Record
 from services.common.registry.store import Changes, Snapshot, Store
 
@@ -23,7 +24,8 @@ log = structlog.get_logger()
 class View(Generic[R]):
     """Follows a prefix in the background for as long as its scope lasts, through every outage of the registry.
 
-    A value that is no such record is logged and passed over: the key's last good record, if any, stands.
+    A value that is no such record is logged, once, and passed over: the key's last good record, if any, stands. So is what
+    stands under a key that this build cannot read: what the view holds can be split by `registry.keys`.
 
     Args:
         store: The registry.
@@ -53,6 +55,7 @@ class View(Generic[R]):
         self._record_type = record_type
         self._keeps = keeps
         self._group_of = group_of
+        self._passed_over: dict[str, bytes] = {}  # what has been logged, by key
         self._last: dict[Hashable, str] = {}  # the key that is kept of each group
         self._contact = contact or RegistryContact()
         self._records: dict[str, R] = {}
@@ -107,20 +110,28 @@ class View(Generic[R]):
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in keys:
-            if self._keeps:
-                self._contact.vanished(key)
-            else:
+            self._passed_over.pop(key, None)
+            if not self._keeps:
                 self._records.pop(key, None)
+            elif key in self._records:
+                self._contact.vanished(key)
 
     def _decode(self, key: str, value: bytes) -> None:
         self._contact.there(key)
         try:
+            check(key)
             record = self._record_type.decode(value)
         except ValueError as failure:
-            log.warning("registry_record_invalid", key=key, error=str(failure))
+            self._pass_over(key, value, failure)
         else:
+            self._passed_over.pop(key, None)
             if self._is_last(key, record):
                 self._records[key] = record
+
+    def _pass_over(self, key: str, value: bytes, failure: ValueError) -> None:
+        if self._passed_over.get(key) != value:
+            self._passed_over[key] = value
+            log.warning("registry_record_invalid", key=key, error=str(failure))
 
     def _is_last(self, key: str, record: R) -> bool:
         """Whether none of its group comes after it; those before it are let go."""

@@ -8,7 +8,7 @@ from services.common.errors import InvalidRequest, NotFound, PreconditionFailed,
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import Failure, Stage
-from services.common.registry.records import Serving, Target
+from services.common.registry.records import Served, Serving, Target
 from services.gateway.routes import Routes
 
 Place = tuple[str, Cohort]
@@ -122,3 +122,25 @@ def test_what_could_not_be_served_is_not_waited_for(
     with pytest.raises(PreconditionFailed, match=r"hen.* could not be served; .*: halogen history hen"):
         failed.choose(ModelName(model), cohort)
     assert {f"{model}-{cohort}" for model, cohort in served} == failed.artifact_ids()
+
+
+def test_of_what_is_heard_the_newest_is_served() -> None:
+    """By the mirror, or elsewhere while that is behind; nothing older leads back, and an unpublish is news, too.
+
+    Fault injection: turns red when `hear` takes whatever comes, or `_now` prefers what was heard.
+    """
+    key, made = keys.serving(ModelName("fox"), Cohort.STABLE), routes([FOX])
+    mirror = dict(made._serving)
+    made._serving = mirror
+
+    def hear(revision: int, artifact_id: str | None) -> bool:
+        named = ArtifactId(artifact_id) if artifact_id else None
+        served = Served(revision=Revision(revision), artifact_id=named)
+        return made.hear(ModelName("fox"), Cohort.STABLE, served)
+
+    assert [False, True, False] == [hear(1, "other"), hear(3, "third"), hear(2, "second")]
+    for revision, artifact_id, expected in ((2, "second", (3, "third")), (4, "fourth", (4, "fourth"))):
+        mirror[key] = Serving(revision=Revision(revision), artifact_id=ArtifactId(artifact_id))
+        assert expected == made.choose(ModelName("fox"), None)[2:]
+    assert hear(5, None)
+    assert [] == made.served()

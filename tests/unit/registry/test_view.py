@@ -10,6 +10,7 @@ import structlog
 
 from services.common.ids import ArtifactId, Revision
 from services.common.registry import keys
+from services.common.registry.contact import RegistryContact
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import Serving
 from services.common.registry.view import View
@@ -98,6 +99,29 @@ async def test_a_value_that_is_no_record_is_passed_over(value: bytes) -> None:
     assert [(invalid, "serving/x/stable"), (invalid, "serving/m/stable")] == events
 
 
+@pytest.mark.parametrize("key", ["serving/m/shadow", "serving/m", "serving/m/stable/1"])
+async def test_a_key_that_cannot_be_read_is_passed_over_once(key: str) -> None:
+    """Somebody else's, or of a cohort that a newer version knows: it is logged, once, and what is read goes on.
+
+    Nor is it missed when it goes. Fault injection: turns red when `_decode` checks no keys, or `_forget` tells of
+    whatever goes.
+    """
+    store, contact = MemoryStore(), RegistryContact()
+    await store.put(key, serving(1).encode())
+    with structlog.testing.capture_logs() as logs:
+        async with View(store, keys.SERVING, Serving, keeps=True, contact=contact) as view:
+            await view.synced()
+            with store.outage():
+                store.compact()
+            await store.put("serving/m/stable", serving(1).encode())
+            await until(view, {"serving/m/stable": serving(1)})
+            await store.delete(key)
+            await store.put("serving/m/stable", serving(2).encode())
+            await until(view, {"serving/m/stable": serving(2)})
+    assert [("registry_record_invalid", key)] == [(entry["event"], entry["key"]) for entry in logs]
+    assert "" == contact.stale
+
+
 async def test_a_fresh_snapshot_replaces_what_was_there() -> None:
     """After a gap, keys that vanished meanwhile are gone from the view."""
     store = MemoryStore()
@@ -136,16 +160,15 @@ async def test_of_a_group_only_the_last_record_is_held() -> None:
     Fault injection: turns red when `_is_last` always says yes.
     """
     store = MemoryStore()
-    await store.put("serving/a/1", serving(1).encode())
-    await store.put("serving/a/2", serving(2).encode())
-    await store.put("serving/b/1", serving(3).encode())
-    async with View(store, keys.SERVING, Serving, group_of=lambda key, _: key.split("/")[1]) as view:
+    for number, name in enumerate(("a/1", "a/2", "b/1"), start=1):
+        await store.put(f"audit/{name}", serving(number).encode())
+    async with View(store, keys.AUDIT, Serving, group_of=lambda key, _: key.split("/")[1]) as view:
         await view.synced()
-        assert {"serving/a/2": serving(2), "serving/b/1": serving(3)} == view.records
-        await store.put("serving/a/1", serving(4).encode())
-        await store.put("serving/a/3", serving(5).encode())
-        await until(view, {"serving/a/3": serving(5), "serving/b/1": serving(3)})
-        await store.delete("serving/a/3")
-        await until(view, {"serving/b/1": serving(3)})
-        await store.put("serving/a/4", serving(6).encode())
-        await until(view, {"serving/a/4": serving(6), "serving/b/1": serving(3)})
+        assert {"audit/a/2": serving(2), "audit/b/1": serving(3)} == view.records
+        await store.put("audit/a/1", serving(4).encode())
+        await store.put("audit/a/3", serving(5).encode())
+        await until(view, {"audit/a/3": serving(5), "audit/b/1": serving(3)})
+        await store.delete("audit/a/3")
+        await until(view, {"audit/b/1": serving(3)})
+        await store.put("audit/a/4", serving(6).encode())
+        await until(view, {"audit/a/4": serving(6), "audit/b/1": serving(3)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from services.common.ids import (
@@ -31,7 +31,7 @@ from services.scheduler.admission_queue import AdmissionQueue
 from services.scheduler.engine_instance import EngineInstance
 from services.scheduler.fleet import Fleet
 from services.scheduler.occupancy import Delta, LiveTicket, Resident, Snapshot
-from services.scheduler.request import TicketRequest
+from services.scheduler.request import RoutedBy, TicketRequest
 
 BOUNDS: Final = Bounds(soft=0.75, hard=0.90, soft_release=0.70, hard_release=0.85)
 ARTIFACT: Final = ArtifactId("a" * 64)
@@ -135,7 +135,12 @@ def snapshot(
 
 
 def request(
-    prompt_tokens: int = 10, max_tokens: int = 7, *, artifact: ArtifactId = ARTIFACT, ticket_id: str = ""
+    prompt_tokens: int = 10,
+    max_tokens: int = 7,
+    *,
+    artifact: ArtifactId = ARTIFACT,
+    ticket_id: str = "",
+    routed_by: RoutedBy | None = None,
 ) -> TicketRequest:
     """One block's worth, unless more is asked for."""
     return TicketRequest(
@@ -144,6 +149,7 @@ def request(
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
         ticket_id=TicketId(ticket_id or f"t{next(_numbers)}"),
+        routed_by=routed_by,
     )
 
 
@@ -192,12 +198,14 @@ def admission(
     unstarted_tokens: int = 4096,
     ttl_ns: int = TTL_NS,
     queue_wait_ns: int = 0,
+    serving: Mapping[str, Serving] | None = None,
 ) -> Admission:
     """An admission without engines, of a scheduler that leads."""
     made = Admission(
         Fleet(BOUNDS),
         AdmissionQueue(max_requests=max_requests, max_prompt_tokens=max_prompt_tokens),
         Limits(unstarted_tokens=unstarted_tokens, ticket_ttl_ns=ttl_ns, queue_wait_ns=queue_wait_ns),
+        serving or {},
     )
     made.lead(1)
     return made

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.common.errors import HalogenError, InvalidRequest, Overloaded, Unavailable
-from services.common.registry.records import GenerationState
+from services.common.ids import Cohort, ModelName, Revision
+from services.common.no_engine import NoEngine
+from services.common.registry.records import GenerationState, Served, Serving
 from services.scheduler.admission import Admission, Grant
 from services.scheduler.engine_instance import Contact
 from services.scheduler.occupancy import Delta
-from services.scheduler.request import TicketRequest
+from services.scheduler.request import RoutedBy, TicketRequest
 from tests.unit.scheduler.builders import (
     ARTIFACT,
     OTHER,
+    SERVING_KEY,
     TTL_NS,
     admission,
     blocks,
@@ -27,8 +31,11 @@ from tests.unit.scheduler.builders import (
     live,
     request,
     resident,
+    standing,
     start_prefill,
 )
+
+BY_REVISION_1 = RoutedBy(ModelName("m"), Cohort.STABLE, Revision(1))
 
 
 def refused(admitting: Admission, wanted: TicketRequest) -> HalogenError:
@@ -149,7 +156,7 @@ def test_above_the_hard_watermark_everybody_waits_until_its_release() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"max_requests": 2}, {"max_prompt_tokens": 25}])
-def test_a_full_queue_turns_away_with_a_time_to_come_back(bound: dict[str, int]) -> None:
+def test_a_full_queue_turns_away_with_a_time_to_come_back(bound: dict[str, Any]) -> None:
     """Either bound: Overloaded, QUEUE_FULL, with the numbers."""
     admitting = admission(**bound)
     engine(admitting.fleet, blocks=1)
@@ -209,6 +216,32 @@ def test_a_registered_engine_without_the_artifact_is_not_waited_for() -> None:
     admitting = admission()
     admitting.fleet.arrive(engine_record("e", generations=[generation(OTHER)]))
     assert isinstance(refused(admitting, request()), Unavailable)
+
+
+@pytest.mark.parametrize("now", [standing(2, OTHER), standing(2, None)], ids=["swapped", "unpublished"])
+def test_who_asks_for_what_was_replaced_is_told_what_is_served(now: Serving) -> None:
+    """Those who wait, and those who come: with the refusal, as soon as engines drain.
+
+    Fault injection: turns red when `_no_engine` leaves out what `_newer` says, or `refuse` does not hand serving/ on.
+    """
+    serving = {SERVING_KEY: standing(1)}
+    admitting = admission(serving=serving)
+    place = engine(admitting.fleet, blocks=1)
+    admitted(admitting, request())
+    assert admitting.admit(request(routed_by=BY_REVISION_1), 0) is None
+    serving[SERVING_KEY] = now
+    place.follow(Delta(residents=(resident(state=GenerationState.DRAINING),)))
+    (refusal,) = admitting.refuse()
+    for error in (refusal.error, refused(admitting, request(routed_by=BY_REVISION_1))):
+        served = Served(revision=Revision(2), artifact_id=now.artifact_id)
+        assert NoEngine(served, is_draining=True) == NoEngine.told_by(error)
+
+
+def test_who_knows_what_is_served_is_told_nothing_of_it() -> None:
+    """Nor who does not say what it knows. Fault injection: turns red when `_newer` compares no revisions."""
+    admitting = admission(serving={SERVING_KEY: standing(1)})
+    for routed_by in (BY_REVISION_1, BY_REVISION_1._replace(revision=Revision(3)), None):
+        assert NoEngine() == NoEngine.told_by(refused(admitting, request(routed_by=routed_by)))
 
 
 def test_those_who_wait_are_told_when_the_last_engine_is_lost() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
+import pytest
 from structlog.testing import capture_logs
 
 from services.common.background import background
+from services.common.errors import Unavailable
 from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
@@ -27,7 +29,7 @@ from services.common.registry.records import (
     Serving,
     Target,
 )
-from services.common.registry.store import Entry
+from services.common.registry.store import Ambiguous, Delete, Entry, Put, Unchanged
 from services.common.registry.view import View
 from services.scheduler.rollout import Commit
 from services.scheduler.rollout_transaction import Standing, transaction
@@ -268,3 +270,74 @@ async def test_the_writer_replaces_what_is_no_record() -> None:
     await make_ready(store, 1)
     async with writing(store) as work:
         await until(work.serving, 1)
+
+
+class DoubtfulStore(MemoryStore):
+    """The next transaction is applied, or not, and its answer lost; the next reading after it fails, too."""
+
+    cut = ""
+    _is_away = False
+
+    async def get(self, key: str) -> Entry | None:
+        if self._is_away:
+            self._is_away = False
+            raise Unavailable("away")
+        return await super().get(key)
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        if not (self.cut and conditions):
+            return await super().commit(conditions, writes)
+        if self.cut == "after":
+            await super().commit(conditions, writes)
+        self.cut, self._is_away = "", True
+        raise Ambiguous("cut")
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_a_commit_whose_answer_was_lost_is_told_of_once(cut: str) -> None:
+    """Whether it was applied or had to be made again, the log has it, and the swap, as of any other.
+
+    Fault injection: turns red when `_write` does not note what is in doubt, `_look_back` forgets it when it cannot read,
+    or takes whatever stands for its own.
+    """
+    store = DoubtfulStore()
+    await store.put(INTENT_KEY, intent().encode())
+    await store.put(TARGET_KEY, target().encode())
+    with capture_logs() as logs:
+        async with writing(store) as work:
+            await work.serving.synced()
+            store.cut = cut
+            await make_ready(store, 1)
+            await until(work.serving, 1)
+            await store.put(CANARY, target(2).encode())
+            await store.put(keys.engine(_both().id), _both().encode())
+            await until(work.serving, 2, key=keys.serving(M, Cohort.CANARY))
+    told = [
+        (entry["event"], entry["key"])
+        for entry in logs
+        if entry["event"] in ("publish_applied", "atomic_swap_commit")
+    ]
+    expected = [
+        (event, key) for key in (TARGET_KEY, CANARY) for event in ("publish_applied", "atomic_swap_commit")
+    ]
+    assert expected == told
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_a_failure_whose_answer_was_lost_is_told_of_once(cut: str) -> None:
+    """As a commit is."""
+    store = DoubtfulStore()
+    held = engine_record(generations=[generation(state=GenerationState.FAILED)])
+    await store.put(keys.engine(held.id), held.encode())
+    with capture_logs() as logs:
+        async with writing(store) as work:
+            await work.serving.synced()
+            await store.put(INTENT_KEY, intent().encode())
+            store.cut = cut
+            await store.put(TARGET_KEY, target().encode())
+            await failure(work.targets)
+            await make_ready(store, 1)
+            await store.put(CANARY, target(2).encode())
+            await store.put(keys.engine(held.id), _both().encode())
+            await until(work.serving, 2, key=keys.serving(M, Cohort.CANARY))
+    assert [TARGET_KEY] == [entry["key"] for entry in logs if entry["event"] == "publish_failed"]

@@ -6,13 +6,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.common.ids import Cohort, Revision
+from services.common.ids import ArtifactId, Cohort, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
-from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState, Strategy
+from services.common.registry.publish_records import (
+    CommitRecord,
+    Failure,
+    IntentRecord,
+    PublishState,
+    Stage,
+    Strategy,
+)
 from services.common.registry.records import Served, Serving, Target
 from services.common.registry.store import Delete, Put, Unchanged
 from services.gateway.control import Control
+from services.gateway.rollbacks import RollbackOrder
 from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
 
 A = manifest("a").id
@@ -155,7 +163,10 @@ async def test_a_serving_record_that_nobody_can_read_names_nothing(
 async def test_commits_go_with_their_intents(
     control: Control, store: CutStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model's last are kept, as its audit is. Fault injection: turns red when `plan` deletes no commits."""
+    """A model's last are kept, as its audit is, but for the way back (these were never served, as far as intents say).
+
+    Fault injection: turns red when `plan` deletes no commits.
+    """
     monkeypatch.setattr("services.gateway.publication_audit.MAX_RECORDS_OF_MODEL", 2)
     await registered(control, manifest("a"))
     for revision in (1, 2, 3, 4):
@@ -167,12 +178,73 @@ async def test_commits_go_with_their_intents(
         assert [3, 4] == kept
 
 
-async def test_one_that_is_pending_outlives_the_others(
+async def apply(control: Control, store: CutStore, artifact_id: ArtifactId, cohort: Cohort) -> None:
+    """Publishes it, and commits it as the leader does."""
+    revision = await control.publications.publish(order(artifact_id, cohort=cohort))
+    key = keys.intent(MODEL, revision)
+    intent = await read(store, key, IntentRecord.decode)
+    assert isinstance(intent, IntentRecord)
+    commit = CommitRecord(time="now", cohort=cohort, artifact_id=artifact_id, ready=())
+    serving = Serving(revision=revision, artifact_id=artifact_id)
+    await store.put(key, intent.ended(PublishState.APPLIED, "now").encode())
+    await store.put(keys.commit(MODEL, revision), commit.encode())
+    await store.put(keys.serving(MODEL, cohort), serving.encode())
+
+
+@pytest.mark.parametrize("ends", [PublishState.FAILED, PublishState.SUPERSEDED])
+async def test_publishes_that_come_to_nothing_do_not_take_the_way_back(
+    control: Control, store: CutStore, monkeypatch: pytest.MonkeyPatch, ends: PublishState
+) -> None:
+    """However many; nor do those of the other cohort. What serves and the other artifact before it stay on record.
+
+    Fault injection: turns red when `outlived_intents` needs nothing, or `_needed` is about the model and not the cohort, or
+    takes the same artifact for a way back.
+    """
+    monkeypatch.setattr("services.gateway.publication_audit.MAX_RECORDS_OF_MODEL", 7)
+    for digit in "abcd":
+        await registered(control, manifest(digit))
+    b, c, d = (manifest(digit).id for digit in "bcd")
+    for artifact_id, cohort in (
+        (A, Cohort.STABLE),
+        (b, Cohort.STABLE),
+        (d, Cohort.CANARY),
+        (A, Cohort.STABLE),
+        (A, Cohort.STABLE),
+    ):
+        await apply(control, store, artifact_id, cohort)
+    pending = await control.publications.publish(order(c, cohort=Cohort.CANARY))
+    for _ in range(20):
+        revision = await control.publications.publish(order(c))
+        if ends is PublishState.FAILED:
+            await fail(store, revision)
+    assert 7 == len(await intents(store))
+    entries = (await store.list(keys.commits(MODEL))).entries
+    assert [2, 3, 5] == [keys.split_revision_key(entry.key)[1] for entry in entries]
+    watched = await read(store, keys.intent(MODEL, pending), IntentRecord.decode)
+    assert isinstance(watched, IntentRecord)
+    assert PublishState.PENDING is watched.state
+    back = RollbackOrder(MODEL, Cohort.STABLE, None, None, who="ada", why="test")
+    assert b == (await control.rollbacks.roll_back(back)).artifact_id
+
+
+async def fail(store: MemoryStore, revision: Revision) -> None:
+    """Ends it as the leader does."""
+    key, target_key = keys.intent(MODEL, revision), keys.target(MODEL, Cohort.STABLE)
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    intent, target = await read(store, key, IntentRecord.decode), await read(store, target_key, Target.decode)
+    assert isinstance(intent, IntentRecord)
+    await store.put(key, intent.ended(PublishState.FAILED, "now", failure=failure).encode())
+    await store.put(target_key, target.model_copy(update={"failure": failure}).encode())
+
+
+async def test_an_intent_under_a_key_that_is_none_holds_nobody_up(
     control: Control, store: CutStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is ended by the publish that would drop it: no key is written twice. Turns red when: `plan` does not spare it."""
+    """It is somebody else's, and stays. Fault injection: turns red when `outlived_intents` takes every key."""
     monkeypatch.setattr("services.gateway.publication_audit.MAX_RECORDS_OF_MODEL", 2)
     await registered(control, manifest("a"))
-    for cohort in (Cohort.CANARY, Cohort.STABLE, Cohort.CANARY):
-        await control.publications.publish(order(A, cohort=cohort))
-    assert PublishState.SUPERSEDED is (await states(store))[0]
+    foreign = f"{keys.intents(MODEL)}0-foreign"
+    await store.put(foreign, b"{}")
+    for _ in range(4):
+        await control.publications.publish(order(A))
+    assert await store.get(foreign) is not None

@@ -20,12 +20,14 @@ from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.records import (
     AuditRecord,
+    LastRevision,
     Served,
     Serving,
     Target,
 )
 from services.common.registry.store import Delete, Entry, Put, Unchanged
 from services.gateway.control import Control
+from services.gateway.publications import TRIES
 from tests.unit.gateway.control.builders import (
     MODEL,
     CutStore,
@@ -223,3 +225,36 @@ async def test_words_for_the_record_hold_no_control_character(
     with pytest.raises(InvalidRequest, match=f"{field} holds"):
         await registered(control, manifest("a"), **words)
     assert () == (await store.list("")).entries
+
+
+class BusyStore(CutStore):
+    """Another publish comes before every transaction, while it is busy."""
+
+    is_busy = False
+    standing = 0
+
+    async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
+        if self.is_busy:
+            self.standing += 1
+            record = LastRevision(revision=Revision(self.standing))
+            await super().commit((), [Put(keys.revision(MODEL), record.encode())])
+        return await super().commit(conditions, writes)
+
+
+async def test_who_is_always_too_late_is_told_both_revisions(loader: Loader) -> None:
+    """What the last of its tries was to follow, and what stands by now; an abort likewise.
+
+    Fault injection: turns red when `outpaced` leaves out one of the two, or `publish` keeps the first try's.
+    """
+    store, made = BusyStore(), manifest("a")
+    control = Control.on(store, loader.verify)
+    await registered(control, made)
+    await control.publications.publish(order(made.id))
+    store.is_busy, store.standing = True, 100
+    for call, last in (
+        (control.publications.publish(order(made.id)), TRIES),
+        (control.aborts.abort(order(None)), 2 * TRIES),
+    ):
+        with pytest.raises(Conflict) as raised:
+            await call
+        assert {"expected": str(99 + last), "actual": str(100 + last)} == raised.value.metadata

@@ -12,7 +12,7 @@ from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.publish_records import CommitRecord, Failure, Stage
 from services.common.registry.records import Serving, Target
-from services.common.registry.store import Delete, Put, Unchanged
+from services.common.registry.store import Delete, Entry, Listing, Put, Unchanged
 from services.gateway.control import Control
 from services.gateway.rollbacks import Committed, RollbackOrder, RolledBack, chosen
 from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
@@ -204,9 +204,25 @@ async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutSto
 
 
 class ServingStore(CutStore):
-    """The leader serves what is pending just before the next transaction."""
+    """The leader serves what is pending just before the next transaction, or between two readings."""
 
     served: Serving | None = None
+    committed: RolledBack | None = None
+    before = ""  # the reading of which key, or prefix
+
+    async def get(self, key: str) -> Entry | None:
+        await self._serve(key)
+        return await super().get(key)
+
+    async def list(self, prefix: str) -> Listing:
+        await self._serve(prefix)
+        return await super().list(prefix)
+
+    async def _serve(self, reading: str) -> None:
+        if self.committed and reading == self.before:
+            (revision, artifact_id), self.committed = self.committed, None
+            await self.put(keys.commit(MODEL, revision), commit(revision, artifact_id).record.encode())
+            await self.put(keys.serving(MODEL, Cohort.STABLE), serving(revision, artifact_id).encode())
 
     async def commit(self, conditions: Sequence[Unchanged], writes: Sequence[Put | Delete]) -> bool:
         served, self.served = self.served, None
@@ -230,3 +246,31 @@ async def test_an_abort_that_comes_too_late_undoes_nothing(loader: Loader) -> No
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
         await control.aborts.abort(order(None))
     assert (2, B) == ((target := await named(store)).revision, target.artifact_id)
+
+
+@pytest.mark.parametrize("before", [keys.commits(MODEL), keys.revision(MODEL)], ids=["chosen", "planned"])
+async def test_two_rollbacks_at_once_go_back_once(loader: Loader, before: str) -> None:
+    """B is bad. The first is served while the second is chosen, or planned: that does not choose B, and is told both revisions.
+
+    Fault injection: turns red when `roll_back` does not ask `check_still_served`, or reads serving/ after commits/.
+    """
+    store = ServingStore()
+    control = Control.on(store, loader.verify)
+    for digit in "ab":
+        await registered(control, manifest(digit))
+    for artifact_id in (A, B):
+        await serve(control, store, artifact_id)
+    store.committed, store.before = await control.rollbacks.roll_back(BACK), before
+    with pytest.raises(Conflict) as raised:
+        await control.rollbacks.roll_back(BACK)
+    assert {"expected": "2", "actual": "3"} == raised.value.metadata
+    assert (3, A) == ((target := await named(store)).revision, target.artifact_id)
+
+
+async def test_a_commit_that_nobody_can_read_holds_no_rollback_up(ready: Control, store: CutStore) -> None:
+    """Nor a key that is none. Fault injection: turns red when `by_revision` lets the fault pass."""
+    for artifact_id in (A, B):
+        await serve(ready, store, artifact_id)
+    for key in (keys.commit(MODEL, Revision(9)), f"{keys.commits(MODEL)}latest"):
+        await store.put(key, b"no record")
+    assert RolledBack(Revision(3), A) == await ready.rollbacks.roll_back(BACK)

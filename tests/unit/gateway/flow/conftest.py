@@ -168,6 +168,15 @@ class Flow:
             metrics=GatewayMetrics(self.registry),
         )
 
+    async def aim(self, artifact_id: ArtifactId, revision: int) -> None:
+        """Publishes the artifact; returns when the gateway has its text."""
+        target = Target(revision=Revision(revision), artifact_id=artifact_id, who="w", why="y")
+        await self.store.put(keys.target(MODEL, Cohort.STABLE), target.encode())
+        async with contextlib.aclosing(self.catalog.changes()) as changes:
+            async for _ in changes:
+                if artifact_id in self.catalog.artifact_ids:
+                    return
+
     async def serve(self, artifact_id: ArtifactId, revision: int = 1, model: ModelName = MODEL) -> None:
         """Publishes and serves the artifact; returns when the gateway can route to it."""
         target = Target(revision=Revision(revision), artifact_id=artifact_id, who="w", why="y")

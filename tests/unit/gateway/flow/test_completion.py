@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,11 @@ from services.common.errors import (
     PreconditionFailed,
     Unavailable,
 )
-from services.common.ids import ArtifactId
+from services.common.ids import ArtifactId, ProcessId, Revision
+from services.common.no_engine import NoEngine
+from services.common.registry.records import Served
+from services.gateway import rerouting
+from services.gateway.ports import EngineMessage
 from services.gateway.request import TextPrompt, TokenPrompt
 from services.gateway.sampling import SamplingAsked
 
@@ -237,6 +242,82 @@ async def test_a_request_that_waits_while_the_weights_go_and_come_back_is_not_lo
     assert chunk.provenance is not None
     assert (artifact_id, 3) == (chunk.provenance.artifact_id, chunk.provenance.revision)
     assert [artifact_id] * 2 == [asked.artifact_id for asked in flow.scheduler.asked]
+
+
+@pytest.fixture
+async def other(flow: Flow) -> ArtifactId:
+    """A second artifact, published and not served, in whose vocabulary f and h have changed places."""
+    second, files = ArtifactId("b" * 64), flow.files.files[ArtifactId("a" * 64)]
+    tokenizer = json.loads(files["tokenizer.json"])
+    vocab = tokenizer["model"]["vocab"]
+    vocab["f"], vocab["h"] = vocab["h"], vocab["f"]
+    flow.files.files[second] = files | {"tokenizer.json": json.dumps(tokenizer).encode()}
+    await flow.aim(second, revision=2)
+    return second
+
+
+async def says_in(flow: Flow, artifact_id: ArtifactId, words: str) -> EngineMessage:
+    """What an engine says that serves it."""
+    ids = tuple(await flow.catalog._loaded[artifact_id].encode(TextPrompt(words)))
+    return EngineMessage(ids, ProcessId("engine-a"), artifact_id, "test/1", LENGTH)
+
+
+def no_engine(served: Served | None, *, is_draining: bool = True) -> Unavailable:
+    """A scheduler's refusal."""
+    facts = NoEngine(served, is_draining=is_draining)
+    return Unavailable("no engine", reason="NO_ENGINE", metadata=facts.metadata(), retry_after_s=1)
+
+
+async def test_a_gateway_that_hears_late_goes_where_the_scheduler_says(flow: Flow, other: ArtifactId) -> None:
+    """Its watch says nothing of the swap; what it answers is of the new artifact, in its vocabulary, from then on.
+
+    Fault injection: turns red when `look_again` does not tell the catalog, `Routes.served` asks the mirror alone, or
+    `_bind` keeps the tokens of the artifact before.
+    """
+    old = ArtifactId("a" * 64)
+    flow.scheduler.script = [no_engine(Served(revision=Revision(2), artifact_id=other))]
+    flow.engines.scripts += [[await says_in(flow, other, "hff")] for _ in range(2)]
+    expected = {each: await flow.catalog._loaded[each].encode(TextPrompt("fhf")) for each in (old, other)}
+    assert expected[old] != expected[other]
+    for _ in range(2):
+        [chunk] = await flow.collect(prompt=TextPrompt("fhf"))
+        assert chunk.provenance is not None
+        assert (other, 2, "hff") == (chunk.provenance.artifact_id, chunk.provenance.revision, chunk.text)
+    asked = [(each.route.revision, each.artifact_id, each.prompt_token_ids) for each in flow.scheduler.asked]
+    assert [(1, old, expected[old]), *[(2, other, expected[other])] * 2] == asked
+
+
+async def test_a_request_waits_a_moment_for_news_that_engines_have_heard(
+    flow: Flow, other: ArtifactId
+) -> None:
+    """Engines drain, the scheduler cannot say why yet: the registry's word is on its way to the gateway, too.
+
+    Fault injection: turns red when `look_again` waits for nothing.
+    """
+    flow.scheduler.script = [no_engine(None)]
+    flow.engines.scripts += [[await says_in(flow, other, "hff")]]
+    async with asyncio.TaskGroup() as group:
+        answer = group.create_task(flow.collect())
+        await flow.scheduler.returned.wait()
+        await flow.serve(other, revision=2)
+    [chunk] = answer.result()
+    assert chunk.provenance is not None
+    assert (other, 2, "hff") == (chunk.provenance.artifact_id, chunk.provenance.revision, chunk.text)
+
+
+async def test_whoever_drains_for_good_is_asked_twice(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler may have been behind for a moment; after that its refusal is the caller's.
+
+    Fault injection: turns red when `_attempt` takes no refusal of a draining engine for one that may pass.
+    """
+    monkeypatch.setattr(rerouting, "PATIENCE_S", 0.01)
+    flow.scheduler.script = [no_engine(None), no_engine(None)]
+    _, failure = await collect_until_failure(flow, Unavailable)
+    assert isinstance(failure, Unavailable)
+    assert ("NO_ENGINE", 2) == (failure.reason, len(flow.scheduler.asked))
+    flow.scheduler.script = [no_engine(None)]
+    flow.engines.scripts += [[await flow.says("fox", LENGTH)]]
+    assert "fox" == text(await flow.collect())
 
 
 async def test_a_retired_revision_is_tokenized_anew(flow: Flow) -> None:
