@@ -222,6 +222,7 @@ def _delta(delta: Delta) -> engine_pb2.OccupancyDelta:
         tickets=map(_live_ticket, delta.tickets),
         closed_ticket_ids=delta.closed,
         generations=map(_resident, delta.generations or ()),
+        generations_changed=delta.generations is not None,
         arena_bytes=delta.arena_bytes or 0,
     )
 

@@ -128,7 +128,7 @@ class EngineInstance:
         Raises:
             ValueError: It contradicts what the engine said before.
         """
-        if delta.residents:
+        if delta.residents is not None:
             self._settle_residents(delta.residents)
         if delta.arena_bytes:
             self.ledger.resize(delta.arena_bytes)

@@ -126,7 +126,7 @@ class Engines:
                     instance.begin(event)
                 else:
                     instance.follow(event)
-                self._changed(engines=bool(event.residents))
+                self._changed(engines=event.residents is not None)
 
     def _changed(self, *, engines: bool) -> None:
         self._settle(engines_changed=engines)

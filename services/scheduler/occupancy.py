@@ -47,13 +47,14 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What has changed since the last message; all residents if one of them did, else none.
+    """What has changed since the last message.
 
     Attributes:
+        residents: All there are if one of them did, else None.
         arena_bytes: The engine's KV memory from now on; 0 where it does not say.
     """
 
     tickets: tuple[LiveTicket, ...] = ()
     closed: tuple[TicketId, ...] = ()
-    residents: tuple[Resident, ...] = ()
+    residents: tuple[Resident, ...] | None = None
     arena_bytes: int = 0

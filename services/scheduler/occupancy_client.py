@@ -54,10 +54,11 @@ def _event(message: pb.WatchOccupancyResponse) -> Snapshot | Delta:
             max_tickets=snapshot.max_concurrent_requests,
         )
     delta = message.delta
+    has_generations = delta.generations_changed or bool(delta.generations)  # an older engine gives them alone
     return Delta(
         tickets=_tickets(delta.tickets),
         closed=tuple(TicketId(ticket_id) for ticket_id in delta.closed_ticket_ids),
-        residents=_residents(delta.generations),
+        residents=_residents(delta.generations) if has_generations else None,
         arena_bytes=delta.arena_bytes,
     )
 

@@ -96,13 +96,15 @@ class OccupancySnapshot(_message.Message):
     def __init__(self, arena_bytes: _Optional[int] = ..., tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ..., max_concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class OccupancyDelta(_message.Message):
-    __slots__ = ("tickets", "closed_ticket_ids", "generations", "arena_bytes")
+    __slots__ = ("tickets", "closed_ticket_ids", "generations", "arena_bytes", "generations_changed")
     TICKETS_FIELD_NUMBER: _ClassVar[int]
     CLOSED_TICKET_IDS_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     tickets: _containers.RepeatedCompositeFieldContainer[LiveTicket]
     closed_ticket_ids: _containers.RepeatedScalarFieldContainer[str]
     generations: _containers.RepeatedCompositeFieldContainer[ResidentGeneration]
     arena_bytes: int
-    def __init__(self, tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., closed_ticket_ids: _Optional[_Iterable[str]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ..., arena_bytes: _Optional[int] = ...) -> None: ...
+    generations_changed: bool
+    def __init__(self, tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., closed_ticket_ids: _Optional[_Iterable[str]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ..., arena_bytes: _Optional[int] = ..., generations_changed: _Optional[bool] = ...) -> None: ...
