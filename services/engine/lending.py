@@ -73,6 +73,7 @@ class Lending:
     def forget(self, model: LoadedModel) -> None:
         """It answers nobody any more."""
         self._answers.forget(artifact_of(model))
+        self._expect(artifact_of(model), 0)
 
     def _finder(self, model: LoadedModel, request: TokenRequest) -> Find:
         """Looks for what is there of its tokens; for nothing where it is to share nothing."""

@@ -114,8 +114,10 @@ class Occupancy:
         self._tell(lambda watcher: watcher.close(ticket_id))
 
     def expect(self, artifact_id: ArtifactId, tokens: int) -> None:
-        """So many tokens are expected of an answer; 0 when nothing is known."""
+        """So many tokens are expected of an answer; 0 when nothing is known (any more)."""
         self._expected[artifact_id] = tokens
+        if not tokens:
+            del self._expected[artifact_id]
         self.set_generations(self._told)
 
     def set_generations(self, generations: tuple[ResidentGeneration, ...]) -> None:
