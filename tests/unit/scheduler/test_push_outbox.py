@@ -34,6 +34,23 @@ def test_a_push_fails_after_its_last_try_and_begins_anew() -> None:
     assert not outbox.failed(ONE, 0.0)
 
 
+def test_r_a11_fifty_pushes_that_fail_leave_nothing_behind() -> None:
+    """Whether each ends as failed, or its commit is not to be pushed any more.
+
+    Fault injection: turns red when `forget` does nothing, or `next_push` forgets none.
+    """
+    outbox, kept = PushOutbox(tries=2), []
+    for number in range(50):
+        ends, goes = (keys.commit(ModelName("m"), Revision(2 * number + each)) for each in (1, 2))
+        assert not outbox.failed(goes, 0.0)
+        assert [False, True] == [outbox.failed(ends, 0.0), outbox.failed(ends, 0.0)]
+        outbox.forget(ends)
+        kept.append(len(outbox._tried))
+        outbox.next_push(())
+        kept.append(len(outbox._tried))
+    assert [1, 0] * 50 == kept
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
 def test_pauses_are_bounded_and_what_is_pushed_is_forgotten(times: list[float]) -> None:
     """However often it fails, the next try is a minute away at most; no entry outlives its commit's push."""
