@@ -6,7 +6,7 @@ that comes back empty, changes nothing. That a pair shall have nothing is said b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple, Self
 
 import structlog
@@ -16,6 +16,7 @@ from services.common.registry import keys
 from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.engine.generation import Generation
+from services.engine.held_generation import HeldGeneration
 from services.engine.making_way import MakingWay
 from services.engine.named import Asked, Named, Pair
 from services.engine.swap_policy import SwapPolicy, together
@@ -109,9 +110,7 @@ class Assignments:
         """Who asks for the artifact; if several do, the latest."""
         named = ((r[artifact_id], pair) for pair, r in self._revisions.items() if artifact_id in r)
         revision, pair = max(named)
-        served = self._serving.get(pair)
-        trace_parent = self._trace_parents.get(artifact_id, "")
-        return Asked(revision, pair, served.artifact_id if served else None, trace_parent)
+        return Asked(revision, pair, self._trace_parents.get(artifact_id, ""))
 
     def is_served(self, artifact_id: ArtifactId) -> bool:
         """Whether gateways route to it."""
@@ -132,9 +131,9 @@ class Assignments:
         """The revision of every target that names an artifact."""
         return {pair: named.revision for pair, named in self._targets.items() if named.artifact_id}
 
-    def revisions(self, artifact_id: ArtifactId) -> frozenset[Revision]:
+    def revisions(self, artifact_id: ArtifactId) -> dict[Pair, Revision]:
         """The latest revision of every pair that named the artifact."""
-        return frozenset(r[artifact_id] for r in self._revisions.values() if artifact_id in r)
+        return {pair: r[artifact_id] for pair, r in self._revisions.items() if artifact_id in r}
 
     def replaced(self, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]) -> bool:
         """Whether nobody asks for the artifact any more, and no pair that did needs it until another one is here."""
@@ -142,28 +141,22 @@ class Assignments:
             return False
         return all(self._is_provided(pair, artifact_id, generations) for pair in self.pairs(artifact_id))
 
-    def forget(self, artifact_id: ArtifactId) -> None:
-        """Drops a retired artifact."""
-        for revisions in self._revisions.values():
-            revisions.pop(artifact_id, None)
+    def forget_all_but(self, held: Container[ArtifactId]) -> None:
+        """Drops what is neither here nor named any more, however it came and went."""
+        for pair, revisions in self._revisions.items():
+            named = self._named(pair.__eq__)
+            for artifact_id in [it for it in revisions if it not in held and it not in named]:
+                del revisions[artifact_id]
 
-    def records(self, generations: Mapping[ArtifactId, Generation]) -> tuple[GenerationRecord, ...]:
-        """What this engine holds or fails to hold, for engines/{id}."""
-        return tuple(
-            GenerationRecord(
-                model=pair.model,
-                cohort=pair.cohort,
-                revision=revision,
-                artifact_id=artifact_id,
-                state=generations[artifact_id].state,
-                error=generations[artifact_id].error,
-                failure=generations[artifact_id].failure,
-                layout=generations[artifact_id].layout,
-            )
-            for pair, revisions in sorted(self._revisions.items())
-            for artifact_id, revision in sorted(revisions.items(), key=lambda item: item[1])
-            if artifact_id in generations
-        )
+    def records(self, held: Mapping[ArtifactId, HeldGeneration]) -> tuple[GenerationRecord, ...]:
+        """What this engine holds or fails to hold, for engines/{id}; of each pair in the order of the revisions."""
+        told = [
+            _record(pair, shown, held[artifact_id].generation)
+            for pair, revisions in self._revisions.items()
+            for artifact_id, latest in revisions.items()
+            if artifact_id in held and (shown := held[artifact_id].shown_revision(pair, latest))
+        ]
+        return tuple(sorted(told, key=lambda it: (it.model, it.cohort, it.revision)))
 
     def _is_provided(
         self, pair: Pair, artifact_id: ArtifactId, generations: Mapping[ArtifactId, Generation]
@@ -235,6 +228,19 @@ class Assignments:
                 "refused": named.artifact_id,
             }
             log.error("revision_conflict", model=pair.model, cohort=pair.cohort, **told)
+
+
+def _record(pair: Pair, revision: Revision, generation: Generation) -> GenerationRecord:
+    return GenerationRecord(
+        model=pair.model,
+        cohort=pair.cohort,
+        revision=revision,
+        artifact_id=generation.artifact_id,
+        state=generation.state,
+        error=generation.error,
+        failure=generation.failure,
+        layout=generation.layout,
+    )
 
 
 def _is_active(generation: Generation | None) -> bool:

@@ -25,8 +25,8 @@ class CheckpointConfig(BaseModel):
         default=600_000,
         ge=1,
         le=86_400_000,
-        description="milliseconds that a new artifact may take from ALLOCATING to ACTIVE, the wait for a drain included; "
-        "then it is FAILED. What is served already is waited for without end",
+        description="milliseconds that a new artifact may take from ALLOCATING to ACTIVE, the wait for a drain included "
+        "and the fetch after it not; then it is FAILED. What is served already is waited for without end",
     )
     max_drain_s: float = Field(
         default=0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -52,7 +53,7 @@ class GenerationLoad:
         engine: Runs the warm-up.
         loader: Prepares artifacts, and has their text files.
         verify: Compares what was prepared with what it should be; called in a thread.
-        activate: Lets a warm generation serve; whether it does.
+        activate: Lets a warm generation serve, if it is still wanted.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class GenerationLoad:
         engine: Engine,
         loader: Loader,
         verify: Callable[[PreparedArtifact], Verified],
-        activate: Callable[[Generation], bool],
+        activate: Callable[[Generation], None],
     ) -> None:
         self._generations = generations
         self._engine = engine
@@ -91,20 +92,25 @@ class GenerationLoad:
 
     async def _run(self, generation: Generation) -> None:
         backoff = Backoff()
-        while not await self._try(generation):
+        for number in itertools.count(1):
+            self._tell_start(generation, number)
+            if await self._try(generation):
+                return
             await backoff.pause()
+
+    def _tell_start(self, generation: Generation, number: int) -> None:
+        asked, artifact_id = self._generations.asked(generation.artifact_id), generation.artifact_id
+        told = {**asked.as_event, "hash": artifact_id, "artifact_id": artifact_id, "try": number}
+        log.info("checkpoint_start", **told)
 
     async def _try(self, generation: Generation) -> bool:
         """Whether it has come to its end."""
-        artifact_id = generation.artifact_id
-        asked = self._generations.asked(artifact_id)
-        log.info("checkpoint_start", **asked.as_event, hash=artifact_id, artifact_id=artifact_id)
         try:
             with self._trace(generation, "load"):
                 await self._make_ready(generation)
         except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
             return self._note(generation, failure)
-        self._swap(generation, asked.served)
+        self._swap(generation)
         return True
 
     def _note(self, generation: Generation, failure: Exception) -> bool:
@@ -116,7 +122,7 @@ class GenerationLoad:
 
     async def _make_ready(self, generation: Generation) -> None:
         if generation.model is None:
-            if self._generations.drains_first(generation):
+            if not self._generations.takes_place(generation):
                 await self._clear_the_way(generation)
             with span("prepare"):
                 prepared = await self._loader.prepare(generation.artifact_id)
@@ -127,7 +133,7 @@ class GenerationLoad:
             await warm_up(self._engine, generation, prompts)
 
     async def _clear_the_way(self, generation: Generation) -> None:
-        """Has others go, but only for what this engine could serve."""
+        """Waits for others to go, but only with what this engine could serve: its files are memory, too."""
         with span("drain"):
             await self._loader.check(generation.artifact_id)
             await self._room_for(generation)
@@ -148,14 +154,11 @@ class GenerationLoad:
         await self._room_for(generation)
         install(await run_stoppable(verified.build, install))
 
-    def _swap(self, generation: Generation, old: ArtifactId | None) -> None:
-        """It serves, if it is wanted; what served already when its load began comes back, and is no swap."""
-        asked, new = self._generations.asked(generation.artifact_id), generation.artifact_id
-        told = {**asked.as_event, "old": old or "", "new": new}
+    def _swap(self, generation: Generation) -> None:
+        """It takes tickets from now on, if it is wanted; gateways use it when serving/ names it."""
         try:
             with self._trace(generation, "swap"):
-                if self._activate(generation) and new != old:
-                    log.info("atomic_swap_commit", component="state_machine", **told)
+                self._activate(generation)
         except Exception as failure:  # noqa: BLE001  # shown in its record, whatever it is
             _log(generation, failure)
             self._generations.not_activated(generation, failure)

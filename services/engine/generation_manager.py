@@ -17,6 +17,7 @@ from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, EndStreams, Proceed, StartLoad
 from services.engine.generation_load import GenerationLoad, Loader, Verified
 from services.engine.generations import Generations
+from services.engine.lender import LoadedModel
 from services.engine.load_failure import drain_over
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.recovery import NOTHING
@@ -46,7 +47,7 @@ class GenerationManager:
         changed: Callable[[tuple[GenerationRecord, ...]], None],
         activated: Callable[[Generation], None] = lambda _: None,
     ) -> None:
-        self.disposal = Disposal(generations.disposed)
+        self.disposal = Disposal(generations.disposed, self._forget)
         self._generations = generations
         self._engine = engine
         self._changed = changed
@@ -83,10 +84,11 @@ class GenerationManager:
                 self._hear()
                 self._tell()  # of one artifact, a new revision
                 for action in self._generations.decide(asyncio.get_running_loop().time()):
-                    await self._act(action, group)
+                    self._act(action, group)
                 await self._next_wake()
 
-    async def _act(self, action: Action, group: asyncio.TaskGroup) -> None:
+    def _act(self, action: Action, group: asyncio.TaskGroup) -> None:
+        """At once: nothing may come between what is decided and what is done."""
         match action:
             case StartLoad(generation):
                 task = self._loads[generation] = group.create_task(self._load.run(generation))
@@ -98,22 +100,21 @@ class GenerationManager:
             case EndStreams(generation):
                 self._end_streams(generation)
             case Dispose(generation):
-                if generation.model is not None:
-                    await self._engine.forget(generation.model)
-                await self.disposal.take(generation)
+                self.disposal.take(generation)
+
+    async def _forget(self, model: LoadedModel) -> None:
+        await self._engine.forget(model)
 
     def _end_streams(self, generation: Generation) -> None:
         assert generation.model is not None
         ended = self._engine.end_all(generation.model, drain_over())
         log.warning("drain_over", artifact_id=generation.artifact_id, ended=ended)
 
-    def _activate(self, generation: Generation) -> bool:
+    def _activate(self, generation: Generation) -> None:
         """As the registry has it by now."""
         self._hear()
-        is_active = self._generations.activate(generation)
-        if is_active:
+        if self._generations.activate(generation):
             self._activated(generation)
-        return is_active
 
     def _on_change(self) -> None:
         self._tell()

@@ -38,8 +38,9 @@ class Generations:
 
     A new one is loaded beside the old one. The old one drains once nothing names it and gateways have gone on, or its
     successor is active here; it is retired when tickets granted for it have expired and its last request has ended. At
-    most two of a model@cohort are resident: a third one waits, ALLOCATING, for the end of a drain. One that is published
-    by DRAIN_THEN_LOAD waits for the end of all others of its cohort. `Succession` has the rows.
+    most two of a model@cohort have memory: a third one waits, ALLOCATING, for the end of a drain before its files are
+    fetched. One that is published by DRAIN_THEN_LOAD waits for the end of all others of its cohort. `Succession` has the
+    rows.
 
     Args:
         assignments: Which artifacts are asked of this engine.
@@ -93,11 +94,20 @@ class Generations:
         if not generation.state.is_over:
             held = self._held[generation.artifact_id]
             held.waits_for_room, held.fault = state is State.ALLOCATING, None
+            held.has_files = generation.state is State.VERIFYING
             generation.advance(state)
 
-    def drains_first(self, generation: Generation) -> bool:
-        """Whether others have to go before its files are fetched: ALLOCATING comes first, then, and once more after."""
-        return self._succession.drains_first(generation.artifact_id)
+    def takes_place(self, generation: Generation) -> bool:
+        """Whether it has a place in memory, for its files first, from now on.
+
+        Else others have to go before they are fetched: ALLOCATING comes first, then, and once more after.
+        """
+        return generation.state.is_over or self._succession.take_place(generation.artifact_id)
+
+    def has_waited(self, artifact_id: ArtifactId) -> bool:
+        """Whether others have just gone for it, whose files the loader may yet have to let go. In any thread."""
+        held = self._held.get(artifact_id)
+        return held is not None and held.has_drained
 
     def loaded(self, generation: Generation, model: LoadedModel) -> None:
         """It has its model; of one that was called off meanwhile, the model is disposed of with it."""
@@ -181,7 +191,7 @@ class Generations:
     @property
     def records(self) -> tuple[GenerationRecord, ...]:
         """What this engine holds or fails to hold, as others are told."""
-        records = self._assignments.records(self._succession.generations)
+        records = self._assignments.records(self._held)
         if not self._held_back:
             return records
         return tuple(

@@ -33,13 +33,11 @@ class Asked(NamedTuple):
     Attributes:
         revision: Its revision of the pair's model.
         pair: What it is for.
-        served: What gateways route the pair to, as far as is known here.
         trace_parent: The publish's trace; empty where none is known.
     """
 
     revision: Revision
     pair: Pair
-    served: ArtifactId | None
     trace_parent: str
 
     @property

@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+import structlog
+
 from services.common.ids import ArtifactId, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import Failure
@@ -22,6 +24,8 @@ from services.engine.named import Named, Pair
 _REMEMBERED: Final = 8  # publishes whose beginning is known; more are never under way at a time
 _NONE: Final = Revision(0)
 _NOTHING: Final = Named(_NONE, None)
+
+log = structlog.get_logger(component="state_machine")
 
 
 class Moment(NamedTuple):
@@ -66,10 +70,12 @@ class Progress:
             held[Pair(record.model, record.cohort)].append(record)
         for pair in self._assignments.targets.keys() | self._assignments.serving.keys():
             target, served = self._named(pair)
-            path = self._paths.setdefault(pair, _Path())
+            path = self._paths.setdefault(pair, _Path(found=served.revision))
             path.hear(max(target.revision, served.revision), now)
             path.see(held[pair])
+            before = path.applied
             path.serve(served, held[pair], now)
+            _tell_swap(pair, before, path)
 
     @property
     def records(self) -> tuple[ProgressRecord, ...]:
@@ -120,6 +126,7 @@ class Progress:
 class _Path:
     """What has become of one model@cohort so far."""
 
+    found: Revision  # what gateways used when this engine first heard of it
     applied: Named = _NOTHING
     actual: Revision = _NONE  # the latest that is ACTIVE
     state: State | None = None  # of the latest generation
@@ -157,6 +164,14 @@ class _Path:
 
     def _began_s(self, revision: Revision, now: Moment) -> float:
         return next((at_s for heard, at_s in self.heard if heard >= revision), now.monotonic_s)
+
+
+def _tell_swap(pair: Pair, before: Named, path: _Path) -> None:
+    """Gateways use something else that is ACTIVE here; what they used already when this engine came is no swap."""
+    old, new = before.artifact_id or "", path.applied.artifact_id
+    if new and new != old and path.applied.revision > path.found:
+        told = {"seq": path.applied.revision, "model": pair.model, "cohort": pair.cohort}
+        log.info("atomic_swap_commit", **told, old=old, new=new)
 
 
 def _is_active(artifact_id: ArtifactId, held: Iterable[GenerationRecord]) -> bool:

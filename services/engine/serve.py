@@ -239,7 +239,8 @@ class _Room:
     def _check_memory(self, manifest: Manifest) -> None:
         """Of the weights of what is loaded once others are gone the loader decides: it lets go of the others' first."""
         drains_first = self._assignments.policy(manifest.id).mode is SwapMode.DRAIN_THEN_LOAD
-        is_nearby = drains_first or self._nearby.has(manifest.id, self._loading.layout_of(manifest))
+        has_waited = drains_first or self._generations.has_waited(manifest.id)
+        is_nearby = has_waited or self._nearby.has(manifest.id, self._loading.layout_of(manifest))
         self._loading_of(manifest.id).check_memory(manifest, is_nearby=is_nearby)
 
     def _check_alone(self, manifest: Manifest) -> None:

@@ -55,7 +55,9 @@ class Succession:
         self._max_drain_s = max_drain_s
         self._retries = retries
         self._changed = changed
-        self._leaving: set[Generation] = set()  # their models are being let go
+        self._leaving: dict[
+            Generation, list[Pair]
+        ] = {}  # whose models are being let go, and whose places those have
         self._pauses: dict[ArtifactId, Backoff] = {}  # of those that are about to be tried again
 
     def decide(self, now_s: float) -> list[Action]:
@@ -71,20 +73,23 @@ class Succession:
             due += self._settle(held, now_s, is_wanted=artifact_id in wanted and not yields, yields=yields)
         missing = wanted - self._assignments.making_way.withheld(self._failed) - self.held.keys()
         due += [self._start(artifact_id) for artifact_id in sorted(missing)]
+        self._assignments.forget_all_but(self.held)
+        self._pauses = {each: pauses for each, pauses in self._pauses.items() if each in wanted}
         return due
 
     def is_wanted(self, artifact_id: ArtifactId) -> bool:
         """Whether it shall be here, as things stand."""
         return artifact_id in self._assignments.wanted() - self._yielding
 
-    def drains_first(self, artifact_id: ArtifactId) -> bool:
-        """Whether others that have memory must go before it is fetched."""
-        others = self._assignments.making_way.for_(artifact_id)
-        return any(self.held[each].is_resident for each in others if each in self.held)
+    def take_place(self, artifact_id: ArtifactId) -> bool:
+        """Gives it a place in memory, for its files and its model; whether it has one, else others have to go first."""
+        held = self.held[artifact_id]
+        held.is_resident = not self._waiting_for(held)
+        return held.is_resident
 
     def disposed(self, generation: Generation) -> None:
         """Its model is gone from memory."""
-        self._leaving.discard(generation)
+        self._leaving.pop(generation, None)
         self._changed()
 
     @property
@@ -134,8 +139,7 @@ class Succession:
 
     def _bring_on(self, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Iterator[Action]:
         generation = held.generation
-        if generation.state is State.ALLOCATING and held.allocating_since_s is None:
-            held.allocating_since_s = now_s
+        held.run_time(now_s)
         deadline_s = self._due_s(held)
         if not is_wanted:
             generation.advance(State.SUPERSEDED)
@@ -149,12 +153,17 @@ class Succession:
             yield from self._allocate(held, now_s)
 
     def _allocate(self, held: HeldGeneration, now_s: float) -> Iterator[Action]:
-        waiting_for = "" if held.is_resident else self._waiting_for(held)
+        waiting_for = self._waiting_for(held)
         if held.generation.error != waiting_for:
             held.generation.explain(waiting_for)
-        held.has_drained |= waiting_for == WAITING_FOR_ALL
+        held.has_drained |= bool(waiting_for)
         if not waiting_for:
             held.is_resident, held.waits_for_room = True, False
+            if (
+                not held.has_files
+                and held.generation.artifact_id not in self._assignments.making_way.candidates
+            ):
+                held.pause_time(now_s)
             yield Proceed(held.generation)
         else:
             yield from self._end_overdue(held, now_s)
@@ -173,20 +182,19 @@ class Succession:
 
     def _waiting_for(self, held: HeldGeneration) -> str:
         """Why it may not take memory yet; empty when it may."""
-        artifact_id = held.generation.artifact_id
-        is_alone = not self._leaving and not self.drains_first(artifact_id)
-        if artifact_id in self._assignments.making_way.candidates and not is_alone:
-            return WAITING_FOR_ALL
-        return "" if self._has_room(held) else WAITING_FOR_DRAIN
+        making_way, artifact_id = self._assignments.making_way, held.generation.artifact_id
+        if artifact_id in making_way.candidates:
+            others = (self.held[each] for each in making_way.for_(artifact_id) if each in self.held)
+            if self._leaving or any(other.is_resident for other in others):
+                return WAITING_FOR_ALL
+        return "" if held.is_resident or self._has_room(held) else WAITING_FOR_DRAIN
 
     def _has_room(self, held: HeldGeneration) -> bool:
-        """Whether no model@cohort would have too many resident."""
-        others = [other.generation.artifact_id for other in self.held.values() if other.is_resident]
-        shared: Counter[Pair] = Counter()
-        for artifact_id in others:
-            shared.update(self._assignments.pairs(artifact_id))
-        pairs = self._assignments.pairs(held.generation.artifact_id)
-        return all(shared[pair] < MOST_RESIDENT for pair in pairs)
+        """Whether no model@cohort would have too many in memory, those that are being let go counted."""
+        pairs_of = self._assignments.pairs
+        others = (pairs_of(each) for each, other in self.held.items() if other.is_resident)
+        taken = Counter(pair for pairs in (*others, *self._leaving.values()) for pair in pairs)
+        return all(taken[pair] < MOST_RESIDENT for pair in pairs_of(held.generation.artifact_id))
 
     def _due_s(self, held: HeldGeneration) -> float | None:
         """When something becomes due with it; what gateways route to is never late."""
@@ -216,13 +224,11 @@ class Succession:
         held.is_resident = False
         if generation.model is not None and not held.is_disposed:
             held.is_disposed = True
-            self._leaving.add(generation)
+            self._leaving[generation] = self._assignments.pairs(generation.artifact_id)
             yield Dispose(generation)
         if generation.state is State.FAILED and is_wanted and not self._may_try_again(held, now_s):
             return
         del self.held[generation.artifact_id]
-        if not is_wanted:
-            self._assignments.forget(generation.artifact_id)
         self._changed()
 
     def _may_try_again(self, held: HeldGeneration, now_s: float) -> bool:

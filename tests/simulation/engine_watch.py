@@ -78,11 +78,8 @@ class EngineWatch:
         hold("I9", len(set(self._engine.ended)) == len(self._engine.ended), self._engine.ended)
 
     def _check_room(self) -> None:
-        pairs_of = self._engine.assignments.pairs
-        resident = Counter(pair for each in self._resident() for pair in pairs_of(each))
-        for generation in self._engine.proceeding:
-            pairs = pairs_of(generation.artifact_id)
-            hold("I10", all(resident[pair] <= MOST_RESIDENT for pair in pairs), (self._engine.id, resident))
+        for generation, taken in self._engine.proceeding:
+            hold("I10", all(count <= MOST_RESIDENT for count in taken), (self._engine.id, generation, taken))
             making_way = self._engine.assignments.making_way
             if generation.artifact_id in making_way.candidates and generation.state is State.ALLOCATING:
                 here = making_way.for_(generation.artifact_id) & set(self._resident())

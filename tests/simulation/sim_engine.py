@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from services.common.backoff import Backoff
@@ -18,6 +19,7 @@ from services.engine.assignments import Assignments, ServedPairs
 from services.engine.generation import Generation
 from services.engine.generation_action import Action, CancelLoad, Dispose, EndStreams, Proceed, StartLoad
 from services.engine.generations import Generations
+from services.engine.named import Pair
 from services.engine.swap_policy import SwapPolicy
 from tests.simulation.mirror import Mirror
 from tests.simulation.sim_load import SimLoad
@@ -46,7 +48,8 @@ class SimEngine(SimProcess):
         loads: Those under way.
         ended: Generations whose models are to be let go.
         models: Those in memory.
-        proceeding: Generations that may take memory since somebody last looked.
+        proceeding: Generations that may take memory since somebody last looked, with the models, or files for them, that
+            their pairs had in memory then, each of theirs counted.
         ending: Generations whose streams are to end.
         crowded: The same, of those that did while others' models were yet to be let go.
         is_short: It has no memory for another model, for now.
@@ -77,11 +80,12 @@ class SimEngine(SimProcess):
         self.loads: list[SimLoad] = []
         self.ended: list[Generation] = []
         self.models: list[SimModel] = []
-        self.proceeding: list[Generation] = []
+        self.proceeding: list[tuple[Generation, list[int]]] = []
         self.is_short = False
         self.ending: list[Generation] = []
         self.crowded: list[Generation] = []
         self.told_ready: set[tuple[ProcessId, Cohort, Revision, ArtifactId]] = set()
+        self._leaving: dict[Generation, list[Pair]] = {}  # those of `ended`, with what they were for
         self._torn = torn
         self._chance = chance
 
@@ -90,7 +94,11 @@ class SimEngine(SimProcess):
         if not self.is_synced:
             return
         self._hear()
-        for action in self.generations.decide(now_s):
+        pairs = {each.artifact_id: self._pairs(each.artifact_id) for each in self.generations.residents}
+        due = self.generations.decide(now_s)
+        ended = (action.generation for action in due if isinstance(action, Dispose))
+        self._leaving |= {generation: pairs[generation.artifact_id] for generation in ended}
+        for action in due:
             self._act(action)
 
     def next_due_s(self, now_s: float) -> float | None:
@@ -119,6 +127,7 @@ class SimEngine(SimProcess):
         generation.let_go()
         model.is_here = False
         self.models.remove(model)
+        del self._leaving[generation]
         self.generations.disposed(generation)
 
     def state_of(self, artifact_id: ArtifactId) -> State | None:
@@ -151,9 +160,9 @@ class SimEngine(SimProcess):
                 self.loads.append(self._load_of(generation))
             case Proceed(generation):
                 load = self._under_way(generation)
-                self.proceeding.append(generation)
                 self.crowded += [generation] if self.ended and not load.has_room else []
                 load.may_proceed = load.has_room = True
+                self._note_place(generation)
             case EndStreams(generation):
                 self.ending.append(generation)
             case CancelLoad(generation):
@@ -170,7 +179,24 @@ class SimEngine(SimProcess):
             self._hear()
             self.generations.activate(generation)
 
-        return SimLoad(self.generations, generation, make, activate, self._chance)
+        return SimLoad(self.generations, generation, self._note_place, make, activate, self._chance)
+
+    def _note_place(self, generation: Generation) -> None:
+        taken = Counter(self._taken())
+        self.proceeding.append((generation, [taken[pair] for pair in self._pairs(generation.artifact_id)]))
+
+    def _taken(self) -> Iterator[Pair]:
+        """The pairs of all that is in memory, or may be by now: of loads, of what serves, of what is being let go."""
+        loading = {each.generation.artifact_id for each in self.loads if each.has_room}
+        states = {each.artifact_id: each.state for each in self.generations.residents}
+        serving = {name for name, state in states.items() if state in {State.ACTIVE, State.DRAINING}}
+        for artifact_id in loading | serving:
+            yield from self._pairs(artifact_id)
+        for pairs in self._leaving.values():
+            yield from pairs
+
+    def _pairs(self, artifact_id: ArtifactId) -> list[Pair]:
+        return self.assignments.pairs(artifact_id)
 
     def _under_way(self, generation: Generation) -> SimLoad:
         return next(each for each in self.loads if each.generation is generation)

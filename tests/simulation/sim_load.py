@@ -18,6 +18,7 @@ class SimLoad:
     Args:
         generations: Told of every step.
         generation: What is loaded.
+        placed: Told when it has a place in memory without a `Proceed`.
         make: Makes its model.
         activate: Lets it serve, if it is still named.
         chance: Whether a model comes although its load was called off meanwhile, as one from a thread may.
@@ -27,16 +28,18 @@ class SimLoad:
         self,
         generations: Generations,
         generation: Generation,
+        placed: Callable[[Generation], None],
         make: Callable[[], SimModel],
         activate: Callable[[], None],
         chance: random.Random,
     ) -> None:
         self.generation = generation
         self.may_proceed = False
-        self.has_room = False  # it was let proceed once, in this try
+        self.has_room = False  # it has a place in memory, in this try
         self.is_called_off = False
         self.is_over = False
         self._generations = generations
+        self._placed = placed
         self._make = make
         self._activate = activate
         self._chance = chance
@@ -99,7 +102,10 @@ class SimLoad:
 
     def _get(self) -> Generator[None, None, None]:
         yield
-        if self._generations.drains_first(self.generation):
+        self.has_room = self._generations.takes_place(self.generation)
+        if self.has_room:
+            self._placed(self.generation)
+        else:
             yield from self._room()
             self._generations.reached(self.generation, State.FETCHING)
         yield

@@ -17,8 +17,8 @@ INVARIANTS: Final = {
     "I7": "All tokens of a stream come from the artifact that it was routed to, out of memory that is there.",
     "I8": "A ticket is honoured until it expires, as long as its engine lives.",
     "I9": "A model is let go once, by nobody's leave but its last user's; no artifact is loaded twice at a time.",
-    "I10": "An engine takes memory for an artifact only while at most one other of its cohort has some, and for one that "
-    "drains first only once the others' is free.",
+    "I10": "An engine takes memory for an artifact, its files first, only while at most one other of its cohort has some "
+    "that is not free again, and for one that drains first only once the others' is.",
     "I11": "Once faults have stopped, every publish ends.",
     "I12": "Once all has come to rest, engines and gateways hold what is served, and nothing else is in memory.",
     "I13": "What was served when a publish was accepted is kept, once ACTIVE, by an engine that hears of the publish "

@@ -107,6 +107,20 @@ def _have_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Succession, "_has_room", lambda *_: True)
 
 
+def _wait_for_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Succession, "take_place", lambda *_: True)
+
+
+def _count_on_what_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = Succession._let_go
+
+    def hasty(self: Succession, held: HeldGeneration, now_s: float, *, is_wanted: bool) -> Any:
+        yield from let_go(self, held, now_s, is_wanted=is_wanted)
+        self._leaving.clear()
+
+    monkeypatch.setattr(Succession, "_let_go", hasty)
+
+
 def _overlook_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "progress", lambda *a, **kw: progress(*a, **kw)._replace(failed=()))
 
@@ -134,6 +148,8 @@ FAULTS: Final[list[tuple[str, Patch]]] = [
     ("I8", _drain_for_no_time),
     ("I9", _dispose_again),
     ("I10", _have_room_for_all),
+    ("I10", _wait_for_no_memory),
+    ("I10", _count_on_what_leaves),
     ("I11", _overlook_failures),
     ("I12", _never_replace),
     ("I13", _say_nothing_of_what_is_served),

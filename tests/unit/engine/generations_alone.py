@@ -104,18 +104,39 @@ class GenerationsAlone:
                     self._letting_go.append(generation)
         return due
 
+    def settle(self) -> list[Action]:
+        """All that is due until models are let go and nothing more is."""
+        due = self.decide()
+        while self._letting_go:
+            due += self.decide()
+        return due + self.decide()
+
     def allocate(self, artifact: ArtifactId) -> Generation:
-        """Its load brings it as far as ALLOCATING."""
+        """Its load brings it as far as ALLOCATING: with its files, or before where others have to go first."""
         generation = self.loads[artifact]
         self.proceeding.discard(generation)
-        for state in (State.VERIFYING, State.ALLOCATING):
-            self.generations.reached(generation, state)
+        if self.generations.takes_place(generation):
+            self.generations.reached(generation, State.VERIFYING)
+        self.generations.reached(generation, State.ALLOCATING)
         self.decide()
         return generation
 
+    def fetch(self, artifact: ArtifactId) -> Generation:
+        """Its load, which has waited for others to go, fetches its files and comes to ALLOCATING once more."""
+        generation = self.loads[artifact]
+        assert generation in self.proceeding
+        self.generations.reached(generation, State.FETCHING)
+        self._check_room(generation)
+        return self.allocate(artifact)
+
     def make(self, artifact: ArtifactId) -> Generation:
-        """Its load brings it as far as WARMING."""
+        """Its load brings it as far as WARMING; others that have to go first do, for nobody uses them."""
+        has_place = self.generations.takes_place(self.loads[artifact])
         generation = self.allocate(artifact)
+        if not has_place:
+            self.now_s += TICKET_TTL_S
+            self.settle()
+            self.fetch(artifact)
         assert generation in self.proceeding
         self.generations.loaded(generation, CountingModel())
         return generation
@@ -126,7 +147,7 @@ class GenerationsAlone:
 
     def bring_up(self, artifact: ArtifactId) -> Generation:
         """Its load goes well, as far as it is wanted."""
-        self.decide()
+        self.settle()
         generation = self.make(artifact)
         self.generations.activate(generation)
         self.stop(artifact)

@@ -12,11 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 from services.common.background import background
+from services.common.errors import CorruptData
 from services.common.registry.records import GenerationState as State
 from services.engine.disposal import Disposal
+from services.engine.engine import Engine
 from services.engine.generation import Generation
-from tests.unit.engine.fakes import CountingModel, Gate, warming_generation
-from tests.unit.engine.generation_world import NEW, OLD, world
+from services.engine.generation_action import Action, CancelLoad, Dispose
+from services.engine.named import Pair
+from tests.unit.engine.fakes import CountingModel, Gate, request, warming_generation
+from tests.unit.engine.generation_world import CANARY, MODEL, NEW, OLD, THIRD, world
 
 
 def _ended(model: CountingModel) -> Generation:
@@ -35,7 +39,7 @@ async def test_a_model_is_dropped_in_another_thread() -> None:
     weakref.finalize(made.model, lambda: threads.append(threading.get_ident()))
     disposal = Disposal()
     async with background(disposal.work()):
-        await disposal.take(made)
+        disposal.take(made)
         await disposal.settled()
     assert 1 == len(threads)
     assert threading.get_ident() not in threads
@@ -57,10 +61,75 @@ async def test_a_disposal_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Generation, "let_go", failing)
     disposal, first, second = Disposal(), _ended(CountingModel()), _ended(CountingModel())
     async with background(disposal.work()):
-        await disposal.take(first)
-        await disposal.take(second)
+        disposal.take(first)
+        disposal.take(second)
         await disposal.settled()
     assert (True, False) == (first.model is not None, second.model is not None)
+
+
+async def test_a_cache_that_cannot_be_cleared_lets_its_model_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged, and disturbs nobody: the engine goes on swapping, and what it lets go is unmapped.
+
+    Fault injection: turns red when `Disposal._free` lets the model go only once all is forgotten, or when
+    `GenerationManager._act` forgets by itself.
+    """
+
+    async def failing(*_: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Engine, "forget", failing)
+    models = list[weakref.ref[CountingModel]]()
+    async with world() as it:
+        for artifact in (OLD, NEW, OLD, NEW):
+            it.models.pop(artifact, None)
+            await it.serve(artifact, await it.target(artifact))
+            await it.until(lambda states, artifact=artifact: states == {artifact: State.ACTIVE})
+            models.append(weakref.ref(it.models.pop(artifact)))
+        async with it.run(NEW, request(max_tokens=1)) as stream:
+            assert [] != [piece async for piece in stream]
+        await it.manager.disposal.settled()
+        gc.collect()
+        assert [True, True, True, False] == [model() is None for model in models]
+
+
+async def test_what_is_decided_is_done_before_anything_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that takes long to clear holds up no call-off, of a load that may have ended by itself by then.
+
+    Fault injection: turns red (the engine ends by a KeyError) when `GenerationManager._act` waits for `Engine.forget`.
+    """
+    forgetting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def forget(*_: object) -> None:
+        forgetting.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(Engine, "forget", forget)
+    async with world(ticket_ttl_s=0) as it:
+        decide, lists = it.generations.decide, list[list[Action]]()
+        await it.serve(OLD, await it.target(OLD))
+        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        it.loader.held[THIRD], it.loader.failures[THIRD] = asyncio.Event(), [CorruptData("torn")]
+        await it.target(THIRD, CANARY)
+        with it.generations.borrow(OLD):
+            await it.serve(NEW, await it.target(NEW))
+            await it.until(
+                lambda states: states == {OLD: State.DRAINING, NEW: State.ACTIVE, THIRD: State.FETCHING}
+            )
+            monkeypatch.setattr(it.generations, "decide", lambda _: [])
+            await it.target(None, CANARY)
+            while Pair(MODEL, CANARY) in it.generations.desired:  # noqa: ASYNC110  # a view tells of no such thing
+                await asyncio.sleep(0)
+            monkeypatch.setattr(
+                it.generations, "decide", lambda now_s: lists.append(decide(now_s)) or lists[-1]
+            )
+        await forgetting.wait()
+        it.loader.held[THIRD].set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        go_on.set()
+        await it.until(lambda states: states == {NEW: State.ACTIVE})
+        await it.manager.disposal.settled()
+    assert {Dispose, CancelLoad} == {type(each) for each in next(filter(None, lists))}
 
 
 async def test_a_model_whose_load_was_called_off_is_let_go() -> None:

@@ -51,7 +51,7 @@ def test_streams_end_when_their_time_is_over_and_others_wait(max_drain_s: float,
         it.now_s += 0.5
         assert [EndStreams(old)] == it.decide()
         assert [] == it.decide()
-    it.decide()
+    it.settle()
     assert third in it.proceeding
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from services.common.errors import CorruptData, InternalError, PreconditionFailed, Unavailable
 from services.common.ids import ModelName
@@ -196,12 +197,18 @@ async def test_a_failed_artifact_is_tried_again_when_it_is_published_again() -> 
 
 
 async def test_a_loader_that_is_away_is_asked_again() -> None:
-    """Unavailable is no failure of the artifact; what it waits for is told."""
+    """Unavailable is no failure of the artifact; what it waits for is told, and the log tells the tries apart.
+
+    Fault injection: turns red when `GenerationLoad._run` does not count.
+    """
     async with world() as it:
         it.loader.failures[OLD] = [Unavailable("the loader is starting"), Unavailable("still")]
-        await it.target(OLD)
-        await it.until(lambda states: states == {OLD: State.ACTIVE})
+        with capture_logs() as logs:
+            revision = await it.target(OLD)
+            await it.until(lambda states: states == {OLD: State.ACTIVE})
         assert 3 == len(it.loader.asked)
+        begun = [(each["seq"], each["try"]) for each in logs if each["event"] == "checkpoint_start"]
+        assert [(revision, number) for number in (1, 2, 3)] == begun
         assert State.FAILED not in {state for h in it.history for state in h.values()}
 
 

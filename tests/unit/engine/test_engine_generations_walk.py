@@ -84,8 +84,8 @@ class Walk(RuleBasedStateMachine):
         match generation.state:
             case State.FETCHING:
                 self.it.proceeding.discard(generation)
-                is_first = self.it.generations.drains_first(generation)
-                self.it.generations.reached(generation, State.ALLOCATING if is_first else State.VERIFYING)
+                has_place = self.it.generations.takes_place(generation)
+                self.it.generations.reached(generation, State.VERIFYING if has_place else State.ALLOCATING)
             case State.VERIFYING:
                 self.it.proceeding.discard(generation)
                 self.it.generations.reached(generation, State.ALLOCATING)

@@ -26,7 +26,7 @@ def waiting(it: GenerationsAlone, strategy: Strategy = DRAINING_FIRST) -> Genera
     it.target(NEW, strategy=strategy)
     it.decide()
     candidate = it.loads[NEW]
-    assert it.generations.drains_first(candidate)
+    assert not it.generations.takes_place(candidate)
     assert {OLD: State.ACTIVE, NEW: State.FETCHING} == it.states
     it.generations.reached(candidate, State.ALLOCATING)
     it.decide()
@@ -166,7 +166,7 @@ def test_an_engine_that_starts_loads_only_what_it_is_to_have() -> None:
     it.target(NEW, strategy=DRAINING_FIRST, served=Served(revision=it.revision, artifact_id=OLD))
     it.decide()
     assert {NEW: State.FETCHING} == it.states
-    assert not it.generations.drains_first(it.loads[NEW])
+    assert it.generations.takes_place(it.loads[NEW])
 
 
 def test_what_another_cohort_serves_stays() -> None:
@@ -239,7 +239,7 @@ def test_a_try_that_fails_once_others_are_gone_is_made_again_without_a_wait() ->
     candidate = alone(it)
     it.generations.reached(candidate, State.VERIFYING)
     assert not it.generations.failed(candidate, Unavailable("the loader is starting"))
-    assert not it.generations.drains_first(candidate)
+    assert it.generations.takes_place(candidate)
     it.generations.reached(candidate, State.VERIFYING)
     it.generations.reached(candidate, State.ALLOCATING)
     assert [Proceed(candidate)] == it.decide()

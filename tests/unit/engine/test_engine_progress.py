@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from structlog.testing import capture_logs
+
 from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.registry.publish_records import Failure, Stage
 from services.common.registry.records import GenerationRecord, ProgressRecord, Serving, Target
@@ -85,6 +87,32 @@ def test_a_swap_lasts_from_the_publish_to_the_commit() -> None:
 
 def _ids(record: ProgressRecord) -> tuple[int, int]:
     return record.applied_sequence_id, record.expected_next_id
+
+
+def test_a_swap_is_logged_when_gateways_use_what_came() -> None:
+    """Old and new, once; a candidate that is ACTIVE and never committed is none, nor is what was served all along.
+
+    Fault injection: turns red when `_tell_swap` is called for what is ACTIVE, or does not ask what was found.
+    """
+    with capture_logs() as logs:
+        watched = serving_a()
+        watched.target(2, B)
+        watched.holds((1, A, State.ACTIVE), (2, B, State.ACTIVE), at_s=3.0)
+        watched.target(3, A)
+        watched.serve(3, A)
+        watched.holds((3, A, State.ACTIVE), (2, B, State.DRAINING), at_s=4.0)
+        watched.target(4, B)
+        watched.serve(4, B)
+        for at_s in (5.0, 6.0):
+            watched.holds((3, A, State.DRAINING), (4, B, State.ACTIVE), at_s=at_s)
+        started_anew = Watched()
+        started_anew.serve(4, B)
+        started_anew.holds(at_s=7.0)
+        started_anew.holds((4, B, State.ACTIVE), at_s=8.0)
+    swaps = [
+        (each["seq"], each["old"], each["new"]) for each in logs if each["event"] == "atomic_swap_commit"
+    ]
+    assert [(1, "", A), (4, A, B)] == swaps
 
 
 def test_the_same_artifact_again_is_applied_and_no_swap() -> None:

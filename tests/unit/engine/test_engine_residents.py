@@ -10,9 +10,10 @@ from tests.unit.engine.generations_alone import TICKET_TTL_S, GenerationsAlone
 
 
 async def test_a_third_generation_waits_for_a_drain_and_goes_on() -> None:
-    """Nothing of it is built while a request holds the first one, and its record says what it waits for.
+    """The loader is not asked for it while a request holds the first one, and its record says what it waits for.
 
-    Fault injection: turns red when GenerationManager does not act on Proceed.
+    Fault injection: turns red when GenerationManager does not act on Proceed, or GenerationLoad asks for no place before
+    it fetches.
     """
     async with world() as it:
         await it.serve(OLD, await it.target(OLD))
@@ -22,7 +23,7 @@ async def test_a_third_generation_waits_for_a_drain_and_goes_on() -> None:
             await it.until(lambda states: states == {OLD: State.DRAINING, NEW: State.ACTIVE})
             await it.target(THIRD)
             await it.until(lambda states: states.get(THIRD) is State.ALLOCATING and waiting(it) == [THIRD])
-            assert THIRD not in it.models
+            assert [OLD, NEW] == it.loader.asked
         await it.until(lambda states: states == {NEW: State.ACTIVE, THIRD: State.ACTIVE})
 
 
