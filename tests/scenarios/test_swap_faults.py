@@ -21,8 +21,10 @@ from services.common.errors import CorruptData, Overloaded, PreconditionFailed
 from services.common.ids import ModelName, Revision
 from services.common.registry import keys
 from services.common.registry.publish_records import Failure, IntentRecord, PublishState, Stage
+from services.engine.engine import Engine
+from services.engine.lender import LoadedModel
 from tests.scenarios.cluster import Cluster
-from tests.scenarios.publishing import FAILED, operator, until_held
+from tests.scenarios.publishing import APPLIED, FAILED, operator, until_held
 from tests.scenarios.test_swapping import TICKETS, ask
 from tests.scenarios.test_weights import weights_of_loader
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
@@ -124,15 +126,11 @@ async def test_r_a7_s_c10_r_e11_a_candidate_that_fails_changes_nothing(
 ) -> None:
     """Its state is terminal and names stage and reason; answers stay bit for bit, and ready stays 200."""
     fault = FAULTS[name]
-
-    def fail(*_: object, **__: object) -> None:
-        raise fault.error
-
     system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
     await system.publish("m", stories["stories-v1"])
     async with system.client() as client:
         before = await ask(client)
-        monkeypatch.setattr(fault.where, fail)
+        monkeypatch.setattr(fault.where, raising(fault.error))
         async with always_ready(system):
             with pytest.raises(CommandError, match="no engine can serve m"):
                 await system.publish("m", stories["stories-v2"])
@@ -142,6 +140,45 @@ async def test_r_a7_s_c10_r_e11_a_candidate_that_fails_changes_nothing(
     assert (2, 1) == (cohort.desired_revision, cohort.serving_revision)
     failure = await failure_of(system, cohort.desired_revision)
     assert (fault.stage, fault.reason) == (failure.stage, failure.reason)
+
+
+async def test_s_c10_a_cache_that_cannot_be_cleared_changes_nothing(
+    start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that of a candidate that failed nor that of what was replaced: each time what is served answers on.
+
+    Fault injection: turns red when a generation's pages are forgotten outside of its disposal.
+    """
+    cleared: list[str] = []
+
+    async def fail(_: Engine, model: LoadedModel) -> None:
+        cleared.append(model.origin.artifact_id)
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Engine, "forget", fail)
+    system: Cluster = await start("in_process", engine={"id": "engine-1", **TICKETS}, scheduler=TICKETS)
+    first = await system.publish("m", stories["stories-v1"])
+    async with system.client() as client, system.control() as control, always_ready(system):
+        before, me = await ask(client), operator(system, control)
+        [second] = await me.register([stories["stories-v2"]])
+        with monkeypatch.context() as warming:
+            warming.setattr(FAULTS["warm-up"].where, raising(FAULTS["warm-up"].error))
+            assert FAILED == (await me.end(await me.publish(second))).state
+        assert before == await ask(client)
+        assert 1 == (await me.cohort()).serving_revision
+        for artifact_id in (second, first.artifact_id):
+            assert APPLIED == (await me.end(await me.publish(artifact_id))).state
+            assert artifact_id == (await ask(client))[0]
+            await until_held(me, {("engine-1", artifact_id)})
+        assert before == await ask(client)
+    assert [second, first.artifact_id, second] == cleared
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 async def test_r_a7_s_c10_a_commit_that_waits_in_vain_changes_nothing(

@@ -1,0 +1,67 @@
+"""A machine with room for two models: the third one waits before any of it is in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halogen.v1 import types_pb2
+from services.common.ids import ArtifactId
+from services.engine.generations import Generations
+from tests.scenarios.cluster import Cluster
+from tests.scenarios.publishing import APPLIED, Operator, operator
+from tests.scenarios.test_drain_then_load import SmallMachine, weights_held
+from tests.scenarios.test_swapping import TICKETS
+from tests.scenarios.test_weights import weights_of_loader
+from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
+
+Start = Callable[..., Any]
+
+
+async def until_waiting(me: Operator, revision: int) -> None:
+    """Returns when the engine says that what the publish names waits for a drain."""
+    async with contextlib.aclosing(me.control.watch()) as statuses:
+        async for status in statuses:
+            for held in (one for each in status.processes for one in each.generations):
+                if held.revision == revision and held.state != types_pb2.GENERATION_STATE_FETCHING:
+                    assert types_pb2.GENERATION_STATE_ALLOCATING == held.state, held.error
+                    if held.error.startswith("waiting_for_drain"):
+                        return
+
+
+async def test_a_third_publish_waits_for_a_drain_before_its_files_take_memory(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long answer holds the first model while the second serves: the third, in the store, comes when that has ended.
+
+    Fault injection: turns red (MEMORY_GUARD, at once) when GenerationLoad asks for no place before it fetches.
+    """
+    made: list[Generations] = []
+
+    class Known(Generations):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr("services.engine.serve.Generations", Known)
+    artifacts = [make_tiny_artifact(tmp_path, MULTI_BLOCK, seed=seed)[0] for seed in (1, 2, 3)]
+    size = (artifacts[0] / "model.halogen").stat().st_size
+    machine = SmallMachine(int(2.5 * size / 0.85), frozenset(weights_held()))
+    monkeypatch.setattr("services.loader.serve.HostMemory", lambda: machine)
+    system: Cluster = await start("in_process", loader={"keep_s": 0}, engine=TICKETS, scheduler=TICKETS)
+    third = (await system.publish("m", artifacts[2])).artifact_id
+    first = (await system.publish("m", artifacts[0])).artifact_id
+    async with system.control() as control:
+        me = operator(system, control)
+        with made[0].borrow(ArtifactId(first)):
+            await system.publish("m", artifacts[1])
+            revision = await me.publish(third)
+            await until_waiting(me, revision)
+            assert third not in {path.name[:64] for path in weights_of_loader(os.getpid())}
+        outcome = await me.end(revision)
+        assert APPLIED == outcome.state, outcome
