@@ -5,24 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from services.common.client import Client
 from services.common.errors import PreconditionFailed
+from services.engine.generation import Generation
+from services.engine.mapping import populate
 from services.engine.model.graph_check import check_graph
+from services.engine.warm_model import WarmModel
 from services.engine.warm_up import warm_up
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.publishing import APPLIED, FAILED, operator
-from tests.scenarios.test_swap_faults import always_ready
+from tests.scenarios.test_swap_faults import SAMPLED_S, always_ready
 from tests.scenarios.test_swapping import TICKETS, ask
 from tests.scrape import get, scrape
 
 AT_ONCE: Final = {"ticket_ttl_s": 0.05}
 CHECK: Final = "/healthz?check=checkpoint"
+ROUNDS: Final = 25
+MOST_GAP_S: Final = 10.0  # generous: others may have this machine's cores
 Start = Callable[..., Any]
 
 
@@ -110,6 +117,82 @@ async def test_r_b7_s_e5_a_slow_candidate_that_fails_disturbs_no_probe(
     metrics = await scrape((await places(system))["engine"])
     assert revision + 1 == metrics.value("halogen_engine_applied_revision", model="m", cohort="stable")
     assert 0 < metrics.value("halogen_engine_last_swap_seconds", model="m", cohort="stable")
+
+
+class Sampler:
+    """Asks for every probe of engine and gateway every 20 ms.
+
+    Attributes:
+        codes: What was answered, in order.
+        gaps_s: How long each round took, with the pause before it.
+    """
+
+    def __init__(self, places: Collection[str]) -> None:
+        self.codes: list[int] = []
+        self.gaps_s: list[float] = []
+        self._places = places
+
+    async def sample(self) -> None:
+        """For ever."""
+        last_s = time.monotonic()
+        async with aiohttp.ClientSession() as session:
+            while True:
+                for place in self._places:
+                    for path in ("/livez", "/readyz", CHECK):
+                        async with session.get(f"http://{place}{path}") as answer:
+                            self.codes.append(answer.status)
+                now_s = time.monotonic()
+                self.gaps_s.append(now_s - last_s)
+                last_s = now_s
+                await asyncio.sleep(SAMPLED_S)
+
+    def hold(self) -> None:
+        """Keeps the calling thread at its work until so many more rounds were answered."""
+        rounds, deadline_s = len(self.gaps_s), time.monotonic() + 30
+        while len(self.gaps_s) < rounds + ROUNDS:
+            assert time.monotonic() < deadline_s, "no probe was answered meanwhile"
+            time.sleep(0.005)
+
+
+async def test_r_b7_every_probe_is_answered_through_a_whole_swap(
+    start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Load, the first steps and disposal each last until 25 more rounds of probes were answered, all of them with 200.
+
+    Fault injection: turns red when `GenerationLoad._make` builds without a thread, steps are computed on the event loop, or
+    Disposal lets go without a thread.
+    """
+    system: Cluster = await start("in_process", engine=AT_ONCE, scheduler=AT_ONCE)
+    await system.publish("m", stories["stories-v1"])
+    await until_ready(system)
+    sampler, held = Sampler((await places(system)).values()), list[str]()
+
+    def holding(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def hold(*args: Any, **more: Any) -> Any:
+            if name not in held:  # once each
+                held.append(name)
+                sampler.hold()
+            return real(*args, **more)
+
+        return hold
+
+    monkeypatch.setattr("services.engine.loaded_model.populate", holding("load", populate))
+    monkeypatch.setattr(WarmModel, "forward", holding("warm-up", WarmModel.forward))
+    monkeypatch.setattr(Generation, "let_go", holding("disposal", Generation.let_go))
+    async with asyncio.TaskGroup() as group:
+        sampling = group.create_task(sampler.sample())
+        await system.publish("m", stories["stories-v2"])
+        async with asyncio.timeout(60):
+            while "disposal" not in held:  # noqa: ASYNC110  # a thread tells nobody
+                await asyncio.sleep(SAMPLED_S)
+            rounds = len(sampler.gaps_s)
+            while len(sampler.gaps_s) < rounds + ROUNDS:  # noqa: ASYNC110  # a thread tells nobody
+                await asyncio.sleep(SAMPLED_S)
+        sampling.cancel()
+    assert ["load", "warm-up", "disposal"] == held
+    assert {200} == set(sampler.codes)
+    assert 3 * ROUNDS <= len(sampler.gaps_s)
+    assert max(sampler.gaps_s) < MOST_GAP_S
 
 
 async def test_r_e1_ready_through_twenty_swaps_of_which_ten_fail(

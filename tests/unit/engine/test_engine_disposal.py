@@ -83,7 +83,7 @@ async def test_a_cache_that_cannot_be_cleared_lets_its_model_go(monkeypatch: pyt
         for artifact in (OLD, NEW, OLD, NEW):
             it.models.pop(artifact, None)
             await it.serve(artifact, await it.target(artifact))
-            await it.until(lambda states, artifact=artifact: states == {artifact: State.ACTIVE})
+            await it.until({artifact: State.ACTIVE}.__eq__)
             models.append(weakref.ref(it.models.pop(artifact)))
         async with it.run(NEW, request(max_tokens=1)) as stream:
             assert [] != [piece async for piece in stream]
@@ -106,6 +106,11 @@ async def test_what_is_decided_is_done_before_anything_else_happens(monkeypatch:
     monkeypatch.setattr(Engine, "forget", forget)
     async with world(ticket_ttl_s=0) as it:
         decide, lists = it.generations.decide, list[list[Action]]()
+
+        def note(now_s: float) -> list[Action]:
+            lists.append(decide(now_s))
+            return lists[-1]
+
         await it.serve(OLD, await it.target(OLD))
         await it.until(lambda states: states == {OLD: State.ACTIVE})
         it.loader.held[THIRD], it.loader.failures[THIRD] = asyncio.Event(), [CorruptData("torn")]
@@ -119,9 +124,7 @@ async def test_what_is_decided_is_done_before_anything_else_happens(monkeypatch:
             await it.target(None, CANARY)
             while Pair(MODEL, CANARY) in it.generations.desired:  # noqa: ASYNC110  # a view tells of no such thing
                 await asyncio.sleep(0)
-            monkeypatch.setattr(
-                it.generations, "decide", lambda now_s: lists.append(decide(now_s)) or lists[-1]
-            )
+            monkeypatch.setattr(it.generations, "decide", note)
         await forgetting.wait()
         it.loader.held[THIRD].set()
         for _ in range(10):

@@ -35,7 +35,9 @@ def test_an_older_engine_tells_generations_alone() -> None:
     """Those that it gives are all there are; where it gives none nothing is known to have changed."""
     assert over_the_wire(pb.OccupancyDelta()).residents is None
     given = over_the_wire(
-        pb.OccupancyDelta(generations=[pb.ResidentGeneration(artifact_id=ARTIFACT, state=1)])
+        pb.OccupancyDelta(
+            generations=[pb.ResidentGeneration(artifact_id=ARTIFACT, state="GENERATION_STATE_FETCHING")]
+        )
     )
     assert given.residents is not None
     assert [ARTIFACT] == [each.artifact_id for each in given.residents]
