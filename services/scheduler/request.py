@@ -33,3 +33,8 @@ class TicketRequest:
     max_tokens: int
     ticket_id: TicketId
     routed_by: RoutedBy | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Of prompt and answer together, at most."""
+        return self.prompt_tokens + self.max_tokens
