@@ -52,6 +52,7 @@ class Publications:
         known: The highest revision of a model that anybody knows of, should the registry have lost its own.
         check_plan: Raises PreconditionFailed when no engine could serve what an artifact requires.
         trust: Whose artifacts are taken.
+        retries: Says how long to pause before each next try of one publish.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Publications:
         known: Callable[[ModelName], Revision],
         check_plan: Callable[[Requirements], None],
         trust: TrustedKeys,
+        retries: Callable[[], Backoff] = lambda: Backoff(first_s=0.02, most_s=0.2),
     ) -> None:
         self._store = store
         self._known = known
         self._check_plan = check_plan
         self._trust = trust
+        self._retries = retries
         self._turns: WeakValueDictionary[ModelName, asyncio.Lock] = WeakValueDictionary()
 
     async def publish(self, order: PublishOrder, check: Callable[[Seen], None] = lambda _: None) -> Revision:
@@ -95,7 +98,7 @@ class Publications:
             Conflict: Others kept coming first.
             HalogenError: As `attempt` does.
         """
-        lost, backoff = Lost(Revision(0)), Backoff(first_s=0.02, most_s=0.2)
+        lost, backoff = Lost(Revision(0)), self._retries()
         async with self._turns.setdefault(order.model, asyncio.Lock()):
             for _ in range(TRIES):
                 outcome = await attempt()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.common.backoff import Backoff
 from services.common.checkpoint.signatures import TrustedKeys
 from services.common.ids import ArtifactId, InstanceId, ModelName, ProcessId, Revision
 from services.common.registry import keys
@@ -18,6 +19,13 @@ from tests.simulation.sim_process import SimProcess
 from tests.simulation.sim_registry import SimRegistry
 
 _TORN: Final = "tokenizer.json is no tokenizer"
+
+
+class _AtOnce(Backoff):
+    """Time is the schedule's."""
+
+    async def pause(self) -> None:
+        pass
 
 
 class SimGateway(SimProcess):
@@ -37,13 +45,24 @@ class SimGateway(SimProcess):
         self.id = ProcessId(f"gateway-{number}")
         targets = Mirror(registry, keys.TARGETS, Target, keeps=True)
         serving = Mirror(registry, keys.SERVING, Serving, keeps=True)
+        self._store = registry
         self.mirrors = (targets, serving)
         self.routes = Routes(serving.records, targets.records)
         self.texts: set[ArtifactId] = set()
-        self.publications = Publications(registry, _nothing_known, lambda _: None, TrustedKeys())
-        self.rollbacks = Rollbacks(registry, self.publications)
-        self.aborts = Aborts(registry, self.publications)
         self._failures: dict[ArtifactId, tuple[TextFailure, ...]] = {}
+
+    @property
+    def publications(self) -> Publications:
+        """Its own for each order: none waits for another's turn, so that they come between each other."""
+        return Publications(self._store, _nothing_known, lambda _: None, TrustedKeys(), _AtOnce)
+
+    @property
+    def rollbacks(self) -> Rollbacks:
+        return Rollbacks(self._store, self.publications)
+
+    @property
+    def aborts(self) -> Aborts:
+        return Aborts(self._store, self.publications)
 
     def wake(self, now_s: float) -> None:
         """Forgets what is named no more."""
