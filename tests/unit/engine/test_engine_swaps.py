@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from services.engine.kernels.portable import PortableKernels
 from services.engine.loaded_model import PreparedArtifact
 from tests.tiny_checkpoints import TinyShape, make_tiny_artifact
 from tests.unit.engine.decoding import Decoding, prepared
-from tests.unit.engine.fakes import request
+from tests.unit.engine.fakes import CountingModel, request
 from tests.unit.engine.generation_world import NEW, OLD, World, world
 from tests.unit.engine.test_engine_return import fail
 from tests.unit.engine.test_engine_weights import mapping_of
@@ -127,16 +129,20 @@ def anonymous_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
-async def test_r_a11_candidates_that_are_never_committed_leave_no_memory_behind(
-    artifacts: dict[str, Path],
-) -> None:
-    """Fifty times ACTIVE and failed by the leader's word: the old one serves, and the new one is unmapped.
+async def test_r_a11_candidates_that_are_never_committed_leave_no_memory_behind() -> None:
+    """Fifty times ACTIVE and failed by the leader's word: the old one serves, and each new one's model is gone.
 
     Fault injection: turns red when `Assignments.wanted` counts targets that have failed.
     """
-    candidate = prepared(artifacts["grouped"])
+    models: list[weakref.ref[CountingModel]] = []
+
+    def build() -> CountingModel:
+        model = CountingModel()
+        models.append(weakref.ref(model))
+        return model
+
     async with world(ticket_ttl_s=0) as it:
-        it.loader.real[NEW] = candidate
+        it.building[NEW] = build
         await swap(it, OLD)
         for _ in range(REPEATS):
             await it.target(NEW)
@@ -144,7 +150,8 @@ async def test_r_a11_candidates_that_are_never_committed_leave_no_memory_behind(
             await fail(it)
             await it.until(lambda states: states == {OLD: State.ACTIVE})
             await it.manager.disposal.settled()
-            await unmapped(candidate.weights)
+    gc.collect()
+    assert [None] * REPEATS == [model() for model in models]
 
 
 async def test_r_a22_swaps_to_and_fro_answer_as_a_fresh_start_does(tmp_path: Path) -> None:
