@@ -45,7 +45,6 @@ class SimGateway(SimProcess):
         self.id = ProcessId(f"gateway-{number}")
         targets = Mirror(registry, keys.TARGETS, Target, keeps=True)
         serving = Mirror(registry, keys.SERVING, Serving, keeps=True)
-        self._store = registry
         self.mirrors = (targets, serving)
         self.routes = Routes(serving.records, targets.records)
         self.texts: set[ArtifactId] = set()
@@ -54,15 +53,15 @@ class SimGateway(SimProcess):
     @property
     def publications(self) -> Publications:
         """Its own for each order: none waits for another's turn, so that they come between each other."""
-        return Publications(self._store, _nothing_known, lambda _: None, TrustedKeys(), _AtOnce)
+        return Publications(self.registry, _nothing_known, lambda _: None, TrustedKeys(), _AtOnce)
 
     @property
     def rollbacks(self) -> Rollbacks:
-        return Rollbacks(self._store, self.publications)
+        return Rollbacks(self.registry, self.publications)
 
     @property
     def aborts(self) -> Aborts:
-        return Aborts(self._store, self.publications)
+        return Aborts(self.registry, self.publications)
 
     def wake(self, now_s: float) -> None:
         """Forgets what is named no more."""
