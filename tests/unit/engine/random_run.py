@@ -22,6 +22,7 @@ from tests.unit.engine.seen import Seen
 
 EXAMPLES: Final = 10  # of a round; what comes after it is looked at
 SETTLING: Final = 1 / 3  # of the run: until then heaps and hypothesis's tables grow into their size
+LEAST_ROUNDS: Final = 16  # on a busy machine a minute has fewer, and their heaps have not settled
 LEAST_KEPT_BYTES: Final = 64  # less than anything takes that is kept for every request
 _MIB: Final = 1 << 20
 
@@ -70,6 +71,11 @@ class Growth:
         self._requests.append(requests)
 
     @property
+    def rounds(self) -> int:
+        """How many looks there were."""
+        return len(self._looks)
+
+    @property
     def per_request(self) -> Slope:
         """In bytes, once heaps had their size."""
         first = int(SETTLING * len(self._looks))
@@ -84,10 +90,10 @@ class Growth:
 
 
 def run_for(seconds: float, first_seed: int) -> tuple[Seen, Growth]:
-    """Round after round, until the time is up and everything that may happen has happened."""
+    """Round after round, until the time is up, everything that may happen has happened, and a slope can be told."""
     seen, growth, ends_at = Seen(), Growth(), time.monotonic() + seconds
     number = first_seed
-    while time.monotonic() < ends_at or seen.missing:
+    while time.monotonic() < ends_at or seen.missing or growth.rounds < LEAST_ROUNDS:
         run_round(number, seen)
         growth.look(seen.oracle.ends.total())
         number += 1
