@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,8 +17,10 @@ import pytest
 from services.common.client import Client
 from services.common.errors import PreconditionFailed
 from services.engine.generation import Generation
+from services.engine.loaded_model import ModelOnArena
 from services.engine.mapping import populate
 from services.engine.model.graph_check import check_graph
+from services.engine.ragged import Ragged
 from services.engine.warm_model import WarmModel
 from services.engine.warm_up import warm_up
 from tests.scenarios.cluster import Cluster
@@ -231,9 +234,10 @@ async def test_r_e1_ready_through_twenty_swaps_of_which_ten_fail(
 async def test_r_e5_ready_means_warm(
     start: Start, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is ready before the model's first steps have been computed; the first request of all is then answered.
+    """Nobody is ready before every kind of step has been computed; then the first request of all is answered, as fast as any.
 
-    Fault injection: turns red when a generation is ACTIVE before its warm-up.
+    By count: one row, eight rows, a prompt longer than the request's, all before ready. Fault injection: turns red when a
+    generation is ACTIVE before its warm-up, or `warm_up` returns at once, or computes its first round alone.
     """
     system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
     warming, go_on = asyncio.Event(), asyncio.Event()
@@ -243,7 +247,15 @@ async def test_r_e5_ready_means_warm(
         await go_on.wait()
         return await warm_up(*args, **more)
 
+    steps: list[tuple[int, int]] = []  # of every step: tokens, rows that are sampled
+    forward = ModelOnArena.forward
+
+    def counted(model: ModelOnArena, step: Ragged) -> Any:
+        steps.append((len(step.token_ids), len(step.sample_rows)))
+        return forward(model, step)
+
     monkeypatch.setattr("services.engine.generation_load.warm_up", slow)
+    monkeypatch.setattr(ModelOnArena, "forward", counted)
     at = await places(system)
     async with asyncio.TaskGroup() as group:
         publishing = group.create_task(system.publish("m", stories["stories-v1"]))
@@ -251,11 +263,21 @@ async def test_r_e5_ready_means_warm(
         assert {503} == {(await told(place, "/readyz"))[0] for place in at.values()}
         status, health = await told(at["engine"], CHECK)
         assert (503, "degraded", None) == (status, health["status"], health["active_model"])
+        assert [] == steps
         go_on.set()
     artifact_id = publishing.result().artifact_id
     await until_ready(system)
+    warmed, took_s = list(steps), []
     async with Client(system.gateway, max_tries=1) as client:
-        assert artifact_id == (await ask(client))[0]
+        for _ in range(6):
+            begun_s = time.perf_counter()
+            assert artifact_id == (await ask(client))[0]
+            took_s.append(time.perf_counter() - begun_s)
+    asked = steps[len(warmed) :]
+    assert max(tokens for tokens, _ in asked) <= max(tokens for tokens, _ in warmed)
+    assert {1, 8} <= {rows for _, rows in warmed}
+    assert (1, 1) in warmed, "a token was decoded"
+    assert took_s[0] < 5 * statistics.median(took_s[1:]) + 1
 
 
 async def test_an_unknown_check_is_told_which_there_are(start: Start) -> None:

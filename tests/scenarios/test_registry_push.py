@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from services.cli import history_command, push_command
 from services.common.checkpoint import canonical
 from services.common.checkpoint.artifact_store import ArtifactStore, read_manifest
 from services.common.errors import NotFound
-from tests.scenarios.cluster import Cluster
+from tests.scenarios.cluster import Cluster, in_process
 from tests.scenarios.publishing import APPLIED, Operator, operator, until_led
 from tests.scenarios.test_swap_faults import always_ready
 from tests.scenarios.test_swapping import TICKETS, ask
@@ -164,6 +165,32 @@ async def test_a_black_holed_registry_changes_no_step(
         async with system.client() as client:
             before = await ask(client)
         await replaced(system, settings, before)
+
+
+async def test_a_black_holed_registry_costs_no_time(stories: dict[str, Path], tmp_path: Path) -> None:
+    """Start-up, two swaps, and a start in the place of all that serve: each as fast beside a registry that never answers.
+
+    Generously: whoever waited for it would wait a minute (--registry.timeout-s) for each try. Fault injection: turns red when
+    `pushing` says a word to the registry before it yields, or `RolloutWriter` waits for a push.
+    """
+    took: dict[str, list[float]] = {}
+    for kind in ("no registry", "never answers"):
+        times = took[kind] = [time.monotonic()]
+        async with (
+            nowhere(kind) as settings,
+            in_process(tmp_path / kind, {"engine": TICKETS, **settings}) as system,
+        ):
+            times.append(time.monotonic())
+            for name in ("stories-v1", "stories-v2"):
+                await system.publish("m", stories[name])
+                times.append(time.monotonic())
+            async with system.client() as client:
+                before = await ask(client)
+            await replaced(system, settings, before)
+            times.append(time.monotonic())
+    without, beside = ([after - at for at, after in pairwise(times)] for times in took.values())
+    for alone_s, beside_s in zip(without, beside, strict=True):
+        assert beside_s < 3 * alone_s + 10, (without, beside)
 
 
 async def replaced(system: Cluster, settings: dict[str, dict[str, Any]], before: object) -> None:

@@ -15,6 +15,7 @@ from services.common.ids import ArtifactId
 from services.engine.loaded_model import PreparedArtifact
 from services.engine.loader_client import LoaderClient
 from tests.scenarios.cluster import Cluster
+from tests.scenarios.publishing import APPLIED, PENDING, operator
 
 STORY: Final = "Once upon a time"
 TOKENS: Final = 40
@@ -80,8 +81,15 @@ async def test_r_c1_an_engine_that_starts_in_the_middle_of_a_swap_serves_what_wa
     second = await system.publish("m", stories["stories-v2"], wait_s=0)
     assert system.another
     await system.end("engine")
-    async with system.another("engine", **TICKETS), system.client() as client:
-        assert first.artifact_id == (await ask(client))[0]
+    async with (
+        system.another("engine", **TICKETS),
+        Client(system.gateway) as client,
+        system.control() as control,
+    ):
+        me = operator(system, control)
+        for _ in range(3):
+            assert first.artifact_id == (await ask(client))[0]
+        assert (first.revision, PENDING) == ((now := await me.cohort()).serving_revision, now.desired_state)
         there.set()
-        while second.artifact_id != (await ask(client))[0]:
-            pass
+        assert APPLIED == (await me.end(second.revision)).state
+        assert second.artifact_id == (await ask(client))[0]
