@@ -53,6 +53,7 @@ class Election:
         self._view = View(store, keys.LEADER, LeaderRecord)
         self._own = {candidate.instance_id}  # whose record may be replaced: our own, and a predecessor's
         self._term: int | None = None
+        self._highest = 0  # of all terms that were ever seen: engines remember theirs, should the registry lose its own
         self._news = Pulse()  # the post has changed hands, or a lease is lost
         self._backoff = Backoff()
         self._scope = contextlib.AsyncExitStack()
@@ -84,11 +85,16 @@ class Election:
         async with contextlib.aclosing(self._view.changes()) as changes:
             await anext(changes)
             self._find_predecessor()
+            self._remember_term(self._standing)
             self._news.beat()
             async for _ in changes:
+                self._remember_term(self._standing)
                 if self._is_replaced():
                     self._cease("another leads")
                 self._news.beat()
+
+    def _remember_term(self, seen: LeaderRecord | LastTerm | None) -> None:
+        self._highest = max(self._highest, seen.term if seen else 0)
 
     def _find_predecessor(self) -> None:
         if (standing := self._standing) and standing.id == self._candidate.id:
@@ -104,7 +110,8 @@ class Election:
         )
 
     def _is_free(self, standing: LeaderRecord | None) -> bool:
-        return standing is None or standing.instance_id in self._own
+        """Also of one in a term that is over: the registry has lost its own, and engines take no ticket of it."""
+        return standing is None or standing.instance_id in self._own or standing.term < self._highest
 
     async def _campaign(self) -> None:
         try:
@@ -142,7 +149,9 @@ class Election:
         standing, ended = _decode(post, LeaderRecord), _decode(last, LastTerm)
         if not self._is_free(standing):
             return None
-        term = 1 + max(self._term or 0, standing.term if standing else 0, ended.term if ended else 0)
+        self._remember_term(standing)
+        self._remember_term(ended)
+        term = 1 + max(self._term or 0, self._highest)
         record = self._candidate.model_copy(update={"term": term})
         conditions = [
             Unchanged(keys.SCHEDULER_LEADER, post.mod_revision if post else 0),

@@ -180,6 +180,38 @@ async def test_a_record_that_was_taken_away_is_written_anew() -> None:
         assert [1, 2] == candidate.told
 
 
+def record_of(name: str, term: int) -> LeaderRecord:
+    return LeaderRecord(
+        id=ProcessId(name), instance_id=InstanceId(f"{name}-1"), address=f"{name}:1", term=term
+    )
+
+
+# Turns red when: Election._observe remembers no terms.
+async def test_terms_rise_although_the_registry_has_lost_them() -> None:
+    """Who stood by knows in which term the last one led: engines take no tickets of an older one."""
+    store = MemoryStore()
+    await store.put(keys.SCHEDULER_LEADER, record_of("b", 7).encode())
+    async with standing(candidate := Candidate(store, "a")):
+        while candidate.election._highest < 7:  # noqa: ASYNC110  # nobody is told of that
+            await asyncio.sleep(0)
+        await store.delete(keys.SCHEDULER_LEADER)
+        await candidate.leads(8)
+
+
+# Turns red when: Election._is_free does not look at terms that are over.
+async def test_a_leader_takes_its_post_back_from_one_who_knows_no_terms() -> None:
+    """A newcomer found an empty registry, and leads in the first term: no engine takes its tickets."""
+    store = MemoryStore()
+    await store.put(keys.SCHEDULER_TERM, LastTerm(term=6).encode())
+    async with standing(candidate := Candidate(store, "a")):
+        await candidate.leads(7)
+        for lease in list(store._leases):
+            store.expire(lease)
+        await store.put(keys.SCHEDULER_TERM, LastTerm(term=1).encode())
+        await store.put(keys.SCHEDULER_LEADER, record_of("b", 1).encode())
+        await candidate.leads(8)
+
+
 async def test_a_record_that_nobody_can_read_is_replaced(store: Store) -> None:
     """It does not block the post for ever."""
     await store.put(keys.SCHEDULER_LEADER, b"not a record")
