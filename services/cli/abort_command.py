@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 
 from services.cli.asked_gateway import AskedGateway
 from services.cli.console import out
 from services.cli.control_client import ControlClient, Order
 from services.cli.gateway_option import gateway_option
+from services.cli.operator_name import operator_name
 from services.cli.options import (
     ExpectedRevisionOption,
     JsonOption,
@@ -36,7 +36,7 @@ def abort(
     as_json: JsonOption = False,
 ) -> None:
     """End a publish that is not served yet: what is served now stays."""
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    order = Order(model, cohort, "", who or operator_name(), why, expected_revision)
     revision = run_traced(_abort(gateway.endpoint, order, gateway.patience_s))
     if as_json:
         out.print(json.dumps({"model": model, "cohort": cohort, "revision": revision}))

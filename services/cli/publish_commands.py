@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from services.cli.asked_gateway import AskedGateway
 from services.cli.console import out
 from services.cli.control_client import Means, Order
 from services.cli.gateway_option import gateway_option
+from services.cli.operator_name import operator_name
 from services.cli.options import (
     ExpectedRevisionOption,
     FallbackOption,
@@ -84,7 +84,7 @@ def publish(
     """Serve an artifact: copy it to the store unless it is there, have it verified, name it for a cohort."""
     chosen = publishing.choose(artifact)
     means = Means(strategy, min_ready, timeout_ms, fallback_on_failure, memory_guard_ratio)
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, means)
+    order = Order(model, cohort, "", who or operator_name(), why, expected_revision, means)
     work = publishing.publish(
         gateway.endpoint,
         order,
@@ -127,7 +127,7 @@ def unpublish(
     as_json: JsonOption = False,
 ) -> None:
     """Serve a model no more: new requests are refused, running ones finish, engines unload it."""
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision)
+    order = Order(model, cohort, "", who or operator_name(), why, expected_revision)
     revision = run_traced(
         unpublishing.unpublish(gateway.endpoint, order, wait_s=wait, patience_s=gateway.patience_s)
     )

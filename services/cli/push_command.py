@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import json
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from services.cli.console import CommandError, err, out
 from services.cli.control_client import ControlClient
 from services.cli.gateway_option import gateway_option
 from services.cli.message_json import fields_of
+from services.cli.operator_name import operator_name
 from services.cli.options import (
     MAX_REVISION,
     JsonOption,
@@ -50,7 +50,7 @@ def push(
     as_json: JsonOption = False,
 ) -> None:
     """Tell the registry of models what was served; status 1 when it does not take it."""
-    request = pb.PushCommitRequest(model=model, revision=revision or 0, who=who or getpass.getuser(), why=why)
+    request = pb.PushCommitRequest(model=model, revision=revision or 0, who=who or operator_name(), why=why)
     pushed = run_traced(follow(gateway.endpoint, request, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
         out.print(json.dumps(fields_of(pushed)))

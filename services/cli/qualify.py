@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,6 +15,7 @@ from services.cli.console import CommandError, out
 from services.cli.control_client import ControlClient
 from services.cli.gateway_option import gateway_option
 from services.cli.id_prefix import completed
+from services.cli.operator_name import operator_name
 from services.cli.options import (
     JsonOption,
     PublishedCohortOption,
@@ -75,7 +75,7 @@ def qualify(
         accuracy=accuracy,
         git_commit=git_commit,
         data_set=data_set,
-        who=who or getpass.getuser(),
+        who=who or operator_name(),
         why=why,
     )
     qualification = asyncio.run(put_on_record(gateway.endpoint, target, cohort, request))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from services.cli.asked_gateway import AskedGateway
 from services.cli.console import err, out
 from services.cli.control_client import ControlClient, Means, Order
 from services.cli.gateway_option import gateway_option
+from services.cli.operator_name import operator_name
 from services.cli.options import (
     MAX_REVISION,
     ExpectedRevisionOption,
@@ -66,7 +66,7 @@ def rollback(
 ) -> None:
     """Serve again what was served before, under a new revision; at once, where engines still hold it."""
     means = Means(strategy, min_ready, timeout_ms, fallback_on_failure, memory_guard_ratio)
-    order = Order(model, cohort, "", who or getpass.getuser(), why, expected_revision, means)
+    order = Order(model, cohort, "", who or operator_name(), why, expected_revision, means)
     published = run_traced(roll_back(gateway.endpoint, order, to, wait_s=wait, patience_s=gateway.patience_s))
     if as_json:
         out.print(json.dumps(published._asdict()))

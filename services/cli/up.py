@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import importlib.util
 import json
 import os
@@ -17,6 +16,7 @@ from services.cli import ask, closing, convert, demo, own_system, publish, run_s
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
+from services.cli.operator_name import operator_name
 from services.cli.run_state import Addresses
 from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
@@ -115,7 +115,7 @@ async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
 
 
 async def _serve(control: ControlClient, home: Home, model: str, artifact: Path | ArtifactId) -> None:
-    order = Order(model, "stable", "", who=getpass.getuser(), why="halogen up")
+    order = Order(model, "stable", "", who=operator_name(), why="halogen up")
     with byte_progress() as progress:
         artifact_id = await (
             publish.register(control, order, artifact, home.loaders_store, progress)
