@@ -338,12 +338,14 @@ async def test_the_youngest_goes_when_those_who_are_older_have_no_place() -> Non
     told = [request("first", [1], 2), *(request(f"s{i}", [1], 1) for i in range(3)), request("l", [1], 17)]
     models = [first, small, small, small, large]
     async with engine(13, max_batch=1) as running, asyncio.timeout(30), contextlib.AsyncExitStack() as scope:
-        streams = [
-            await scope.enter_async_context(
-                running.run(generation(model), each, TicketId(each.id), model.block_bytes)
-            )
-            for model, each in zip(models, told, strict=True)
-        ]
+        streams = []
+        for model, each in zip(models, told, strict=True):
+            run = running.run(generation(model), each, TicketId(each.id), model.block_bytes)
+            streams.append(await scope.enter_async_context(run))
+            if model is first:
+                await asyncio.to_thread(
+                    gate.reached.acquire
+                )  # its step is the first one: all others come during it
         gate.open(2)
         ends = [[p.finish async for p in stream][-1] for stream in streams]
         assert [FinishReason.LENGTH] * 5 == ends
