@@ -1,10 +1,11 @@
 """Short requests beside long ones: our engine against plain first come, first served with fixed blocks.
 
 Two mixes: 70 % with 200 tokens of prompt and 100 of answer, 30 % with 1,800 and 512; and a trace of a real chat service
-($HALOGEN_TRACE, or --trace), its lengths scaled down and its times stretched to what this machine can do. Both have the
-same kernels, the same arena (a small one: memory is what they queue for), the same chunks and batch, no wire; they take
-turns, each in a process of its own. Requests come at their own times: at --load of what the plain one gets done a
-second when it is given all of them at once.
+($HALOGEN_TRACE, or --trace), its lengths scaled to those of the first mix and its times to what this machine can do; how
+long its answers become nobody knows beforehand. Both have the same kernels, the same arena (a small one, for two long
+requests and a short one: memory is what they queue for), the same chunks and batch, no wire; they take turns, each in
+a process of its own. Requests come at their own times: at --load of what the plain one gets done a second when it is
+given all of them at once.
 
     HALOGEN_TRACE=trace.csv python -m bench.mixed --rounds 3 --json figures.json --plots docs
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench import engine_model
-from bench.arrivals import Arrival, drawn, stretched, traced
+from bench.arrivals import LONG, SHORT, Arrival, drawn, stretched, traced
 from bench.engine_figures import ratio_figures
 from bench.engine_model import EngineModel
 from bench.engine_names import OURS
@@ -38,6 +39,8 @@ FIFO: Final = "fifo"
 MOST_SHORT_RATIO: Final = 0.5
 MOST_LONG_RATIO: Final = 0.6
 MOST_FRAGMENTATION: Final = 0.08
+ARENA_TOKENS: Final = 2 * sum(LONG) + sum(SHORT)
+_WARM: Final = 24  # requests, from which an engine knows what to expect
 _ROOM: Final = 2 << 30
 _LOADER_THREADS: Final = 8
 
@@ -88,7 +91,7 @@ class Mixed(NamedTuple):
     async def rounds(self, arrivals: list[Arrival], load: float, count: int) -> list[Pair]:
         """Measures what the plain one can do, and has both replay the requests at a part of that."""
         capacity = await self.replay(self.fifo, stretched(arrivals, 0))
-        await self.replay(self.ours, stretched(arrivals, 0))  # its turn to warm up
+        await self.replay(self.ours, stretched(arrivals[:_WARM], 0))  # its turn to warm up
         print(f"  capacity of {FIFO}: {len(arrivals) / capacity.seconds:.2f} requests/s", flush=True)
         come = stretched(arrivals, capacity.seconds / load)
         pairs = []
@@ -104,14 +107,7 @@ async def mixed(
 ) -> AsyncIterator[Mixed]:
     """Both for the scope."""
     arena_bytes = options.arena_tokens * model.shape.token_bytes
-    told = (
-        "--threads",
-        str(options.threads),
-        "--arena-bytes",
-        str(arena_bytes),
-        "--slack",
-        str(options.slack),
-    )
+    told = ("--threads", str(options.threads), "--arena-bytes", str(arena_bytes))
     place = (*place, "--cache-dir", str(model.cache))
     async with lone_loader(model.store, place, _LOADER_THREADS, work) as loader:
         arguments = (loader.address, model.artifact_id, *told)
@@ -179,18 +175,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--trace", type=Path, default=Path(named) if named else None, help="CSV; or $HALOGEN_TRACE"
     )
-    parser.add_argument("--scale", type=float, default=0.5, help="of a trace's lengths")
+    parser.add_argument("--scale", type=float, help="of a trace's lengths; to the drawn mix's when not given")
     parser.add_argument("--requests", type=int, default=100, help="of each mix")
     parser.add_argument("--load", type=float, default=0.9, help="of what the plain one can do")
-    parser.add_argument(
-        "--slack",
-        type=int,
-        default=1,
-        help="answers may be so many times as long as they are, as far as is known",
-    )
     parser.add_argument("--rounds", type=int, default=3, help="pairs of replays")
     parser.add_argument(
-        "--arena-tokens", type=int, default=8192, help="for whose keys and values there is room"
+        "--arena-tokens", type=int, default=ARENA_TOKENS, help="for whose keys and values there is room"
     )
     parser.add_argument("--threads", type=int, default=2, help="threads that compute, for both")
     parser.add_argument("--dir", type=Path, default=REPOSITORY / ".bench", help="where the model is kept")

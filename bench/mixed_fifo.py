@@ -24,11 +24,9 @@ class Fifo:
 
     Args:
         lone: The model.
-        slack: How many times as long an answer may be as it is.
     """
 
-    def __init__(self, lone: LoneModel, slack: int) -> None:
-        self._slack = slack
+    def __init__(self, lone: LoneModel) -> None:
         arena_tokens = lone.arena.pool.total_bytes // lone.model.block_bytes * BLOCK_TOKENS
         self._vocabulary = lone.model.vocab_size
         self._batch = FifoBatch(
@@ -43,7 +41,7 @@ class Fifo:
 
     def _replay(self, arrivals: list[Arrival]) -> Replay:
         rows = [
-            Row(number, prompt_of(number, each, self._vocabulary), each.tokens, self._slack * each.tokens)
+            Row(number, prompt_of(number, each, self._vocabulary), each.tokens, each.most)
             for number, each in enumerate(arrivals)
         ]
         log = _Log(arrivals)
@@ -95,8 +93,8 @@ class _Log:
 
 
 @contextlib.asynccontextmanager
-async def _open(lone: LoneModel, slack: int) -> AsyncIterator[Replayer]:
-    yield Fifo(lone, slack)
+async def _open(lone: LoneModel) -> AsyncIterator[Replayer]:
+    yield Fifo(lone)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """``python -m bench.mixed_ours LOADER ARTIFACT_ID``: our engine without its wire at work, told by lines what to replay.
 
 A line ``FROM TO`` has it replay the arrivals in one file and write what became of them to another. Whoever finds no
-room in the engine waits in order of arrival, as in a scheduler's queue.
+room in the engine waits in a line as a scheduler's queue has it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import sys
 import time
@@ -21,6 +22,7 @@ from bench.replay import Fate, Fill, Replay
 from services.common.errors import Overloaded
 from services.common.ids import RequestId, TicketId
 from services.common.kv import BLOCK_TOKENS
+from services.common.waiting_line import WaitingLine
 from services.engine.engine import Engine
 from services.engine.sequence import Sampling, TokenRequest
 from services.engine.token_stream import TokenStream
@@ -29,21 +31,28 @@ _LOOK_S: Final = 0.05
 _numbers: Final = itertools.count()
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """A request that has come, and the turn that it waits for."""
+
+    request: TokenRequest
+    scope: contextlib.AsyncExitStack
+    turn: asyncio.Future[TokenStream]
+
+
 class Ours:
-    """Replays arrivals through an engine.
+    """Replays arrivals through an engine; whoever asked leaves when he has what he wanted.
 
     Args:
         engine: Running, and nobody else's.
         lone: The model.
-        slack: How many times as long an answer may be as it is; whoever asked leaves when he has what he wanted.
     """
 
-    def __init__(self, engine: Engine, lone: LoneModel, slack: int) -> None:
-        self._slack = slack
+    def __init__(self, engine: Engine, lone: LoneModel) -> None:
         self._engine = engine
         self._lone = lone
-        self._turn = asyncio.Lock()  # whoever came first has it
-        self._room = asyncio.Event()  # somebody has gone
+        self._line = WaitingLine[Waiting]()
+        self._serving = asyncio.Lock()
 
     async def replay(self, arrivals: list[Arrival]) -> Replay:
         began_s, fills = time.perf_counter(), list[Fill]()
@@ -59,35 +68,47 @@ class Ours:
     async def _answer(self, arrival: Arrival, prompt: list[int], began_s: float) -> Fate:
         due_s = began_s + arrival.at_s
         await asyncio.sleep(due_s - time.perf_counter())
-        number = next(_numbers)
-        sampling = Sampling(max_tokens=self._slack * arrival.tokens)
-        request = TokenRequest(id=RequestId(f"bench-{number}"), prompt=prompt, sampling=sampling)
+        sampling = Sampling(max_tokens=arrival.most)
         first_s, last_s = 0.0, 0.0
         async with contextlib.AsyncExitStack() as scope:
-            stream = await self._let_in(request, TicketId(request.id), scope)
+            stream = await self._let_in(prompt, sampling, scope)
             while stream.read_tokens < arrival.tokens:
                 await anext(stream)
                 last_s = time.perf_counter() - due_s
                 first_s = first_s or last_s
-        self._room.set()
         return Fate(arrival.is_long, first_s, last_s)
 
     async def _let_in(
-        self, request: TokenRequest, ticket_id: TicketId, scope: contextlib.AsyncExitStack
+        self, prompt: list[int], sampling: Sampling, scope: contextlib.AsyncExitStack
     ) -> TokenStream:
-        async with self._turn:
-            while True:
-                self._room.clear()
-                try:
-                    return await scope.enter_async_context(self._engine.run(self._lone, request, ticket_id))
-                except Overloaded:
-                    with contextlib.suppress(
-                        TimeoutError
-                    ):  # what one who left early held is free a step later
-                        await asyncio.wait_for(self._room.wait(), _LOOK_S)
+        number = next(_numbers)
+        request = TokenRequest(id=RequestId(f"bench-{number}"), prompt=prompt, sampling=sampling)
+        waiting = Waiting(request, scope, asyncio.get_running_loop().create_future())
+        self._line.push(waiting, len(prompt) + sampling.max_tokens, (0, number))
+        await self._serve()
+        return await waiting.turn
+
+    async def _serve(self) -> None:
+        """Lets in whoever is next, as far as the engine has room."""
+        async with self._serving:
+            while served := await self._next_served():
+                self._line.serve(served)
+
+    async def _next_served(self) -> Waiting | None:
+        for waiting in self._line.candidates():
+            request = waiting.request
+            try:
+                run = self._engine.run(self._lone, request, TicketId(request.id))
+                waiting.turn.set_result(await waiting.scope.enter_async_context(run))
+            except Overloaded:
+                continue
+            return waiting
+        return None
 
     async def _look(self, began_s: float, fills: list[Fill]) -> None:
+        """Notes how the arena stands; what those who have left held is free a step later."""
         while True:
+            await self._serve()
             fills.append(self._fill(time.perf_counter() - began_s))
             await asyncio.sleep(_LOOK_S)
 
@@ -98,9 +119,9 @@ class Ours:
 
 
 @contextlib.asynccontextmanager
-async def _open(lone: LoneModel, slack: int) -> AsyncIterator[Replayer]:
+async def _open(lone: LoneModel) -> AsyncIterator[Replayer]:
     async with engine_on(lone.arena) as engine:
-        yield Ours(engine, lone, slack)
+        yield Ours(engine, lone)
 
 
 if __name__ == "__main__":

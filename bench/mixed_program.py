@@ -26,7 +26,7 @@ class Replayer(Protocol):
         ...
 
 
-Open = Callable[[LoneModel, int], AbstractAsyncContextManager[Replayer]]
+Open = Callable[[LoneModel], AbstractAsyncContextManager[Replayer]]
 
 
 def run_program(what: str | None, argv: list[str], open_: Open) -> None:
@@ -34,14 +34,13 @@ def run_program(what: str | None, argv: list[str], open_: Open) -> None:
 
     Args:
         what: The program's help.
-        open_: Makes the replayer of a model, and of how many times as long an answer may be as it is.
+        open_: Makes the replayer of a model.
     """
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("loader", help="host:port")
     parser.add_argument("artifact_id", type=ArtifactId)
     parser.add_argument("--threads", type=int, required=True, help="threads that compute")
     parser.add_argument("--arena-bytes", type=int, required=True, help="for keys and values")
-    parser.add_argument("--slack", type=int, required=True, help="longest answer allowed over the real one")
     options = parser.parse_args(argv)
     configure_logs("bench", "warning")
 
@@ -53,7 +52,7 @@ def run_program(what: str | None, argv: list[str], open_: Open) -> None:
 
 async def _serve(options: argparse.Namespace, open_: Open) -> None:
     where = (options.loader, options.artifact_id, options.threads, options.arena_bytes)
-    async with lone_model(*where) as lone, open_(lone, options.slack) as replayer:
+    async with lone_model(*where) as lone, open_(lone) as replayer:
         print("ready", flush=True)
         while files := (await asyncio.to_thread(sys.stdin.readline)).split():
             replay = await replayer.replay(read_arrivals(Path(files[0])))

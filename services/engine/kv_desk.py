@@ -18,6 +18,7 @@ from services.engine.costs import Costs
 from services.engine.extent import growth
 from services.engine.job import ComeBack, Job, SetBack
 from services.engine.loan import KvUse, Loan, Terms
+from services.engine.memory_queue import MemoryQueue
 from services.engine.occupancy import RETRY_AFTER_S
 from services.engine.preemption import MOST_PREEMPTIONS, Memory, Way, victims
 from services.engine.sequence import Phase
@@ -49,7 +50,6 @@ class KvDesk:
         preemptions: Orders that were carried out, by way.
         swap: As above.
         on_growth: Told of everyone that has got more; set by the owner.
-        waiting_bytes: What the first of those who wait for memory needs; to be asked by any thread.
     """
 
     on_growth: Callable[[Loan], None]
@@ -58,7 +58,6 @@ class KvDesk:
         self, pool: BlockPool, steps: StepLoop, costs: Costs, swap: SwapSpace, chunk_tokens: int
     ) -> None:
         self.swap = swap
-        self.waiting_bytes = 0
         self.preemptions: collections.Counter[Way] = collections.Counter()
         self.on_growth = lambda _: None
         self._pool = pool
@@ -70,14 +69,18 @@ class KvDesk:
         self._loans: dict[Job, Loan] = {}
         self._growing: dict[Job, Loan] = {}  # who may need more than it has
         self._short: dict[Job, Loan] = {}  # who needs it now
-        self._parked: dict[Job, Loan] = {}  # who waits for memory to begin or to come back, in turn
-        self._tried: tuple[Job, int] | None = None  # who was not lent anything last, and the room then
+        self._parked = MemoryQueue()
         self.loans: Mapping[Job, Loan] = MappingProxyType(self._loans)
 
     @property
     def parked(self) -> int:
         """How many wait for memory."""
         return len(self._parked)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the first of them needs; to be asked by any thread."""
+        return self._parked.waiting_bytes
 
     @property
     def use(self) -> KvUse:
@@ -99,13 +102,14 @@ class KvDesk:
         """
         loan = Loan(job, terms, age=self._ages)
         self._check_worst_case(loan)
-        has_turn = job.is_background or not any(not each.is_background for each in self._parked)
-        if not (has_turn and self._lend(loan)) and not self._may_wait(loan):
+        if self._parked.may_begin(loan) and self._lend(loan):
+            self._parked.note_begun(loan)
+        elif not self._may_wait(loan):
             raise Overloaded("the engine's KV memory is full; try again", retry_after_s=RETRY_AFTER_S)
         self._ages += 1
         self._loans[job] = loan
         if not loan.has_memory:
-            self._park(loan)
+            self._parked.push(loan)
         return loan
 
     def follow(self, loan: Loan) -> None:
@@ -129,16 +133,15 @@ class KvDesk:
         loan.is_leaving, loan.preemptions = False, loan.preemptions + 1
         self.preemptions[way] += 1
         self._forget_growth(loan)
-        self._park(loan)
+        self._parked.push(loan)
         log.info("request_preempted", way=way.value, **_told(loan))
 
     def leave(self, loan: Loan) -> None:
         """It has ended: what it has goes back."""
         job = loan.job
         del self._loans[job]
-        self._parked.pop(job, None)
-        if self._tried and self._tried[0] is job:
-            self._tried = None
+        if loan in self._parked:
+            self._parked.remove(loan)
         self._forget_growth(loan)
         self._take_swap(loan, 0)
         loan.give_back()
@@ -154,18 +157,14 @@ class KvDesk:
             self._help(loan)
         if is_stuck and self._short and not any(loan.is_leaving for loan in self._loans.values()):
             self._set_back(max(self._short.values(), key=lambda each: each.age))
-        for loan in tuple(self._parked.values()):
-            if not self._may_try(loan) or not self._lend(loan):
-                self._tried = loan.job, self._room_bytes
-                break  # nobody overtakes
-            del self._parked[loan.job]
-        self.waiting_bytes = next((loan.need_bytes for loan in self._parked.values()), 0)
+        self._parked.serve(lambda: self._room_bytes, self._lend)
         return self._watermark.observe(self._pressure())
 
     def check(self) -> None:
         """Raises AssertionError unless the books agree with each other."""
-        assert self._growing.keys() | self._short.keys() | self._parked.keys() <= self._loans.keys()
-        assert all(loan.has_memory is not (job in self._parked) for job, loan in self._loans.items())
+        assert self._growing.keys() | self._short.keys() <= self._loans.keys()
+        assert {loan for loan in self._loans.values() if not loan.has_memory} == set(self._parked)
+        self._parked.check()
         assert all(loan.preemptions <= MOST_PREEMPTIONS for loan in self._loans.values())
         assert self.swap.used_bytes == sum(loan.swap_bytes for loan in self._loans.values())
 
@@ -181,16 +180,6 @@ class KvDesk:
         """What was promised will be there; a late ticket may come after its bytes were promised to others."""
         promised_bytes = sum(each.ticket_bytes for each in self._loans.values())
         return 0 < loan.ticket_bytes <= self._pool.promisable_bytes - promised_bytes
-
-    def _park(self, loan: Loan) -> None:
-        """It waits for memory: by age, and what nobody waits for behind all others."""
-        loans = sorted([*self._parked.values(), loan], key=lambda each: (each.job.is_background, each.age))
-        self._parked = {each.job: each for each in loans}
-        self.waiting_bytes = loans[0].need_bytes
-
-    def _may_try(self, loan: Loan) -> bool:
-        """To look for pages takes time: not again before anything has become free."""
-        return self._tried is None or self._tried[0] is not loan.job or self._room_bytes > self._tried[1]
 
     def _lend(self, loan: Loan) -> bool:
         """Lends what it needs, if it may have it; tells whether it did."""
@@ -225,7 +214,7 @@ class KvDesk:
 
     def _help(self, loan: Loan) -> None:
         """Lets one grow that is short, or sets others back for it once it can store nothing more."""
-        if loan.job in self._parked or loan.is_leaving or self._grow(loan):
+        if loan in self._parked or loan.is_leaving or self._grow(loan):
             del self._short[loan.job]
         elif loan.job.sequence.room < SET_BACK_BELOW_TOKENS:
             self._make_room(loan)

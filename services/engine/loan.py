@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.common.kv import BLOCK_TOKENS
+from services.common.waiting_line import Rank
 from services.engine.job import Job
 from services.engine.preemption import Standing
 from services.engine.prefix_cache import Prefix
@@ -62,6 +63,7 @@ class Loan:
         is_taken_up: Its sequence knows of the memory that it has; until then its table is of what it had before.
         swap_bytes: What it has outside of the arena.
         cached_tokens: How many tokens of its prompt were there when it began.
+        refused_room: The bytes that there were when it was last lent nothing, while it waits; None before.
     """
 
     def __init__(self, job: Job, terms: Terms, age: int) -> None:
@@ -73,11 +75,17 @@ class Loan:
         self.is_taken_up = False
         self.swap_bytes = 0
         self.cached_tokens = 0
+        self.refused_room: int | None = None
         self._terms = terms
         self._lent_blocks = 0
         self._prefix: Prefix | None = None
         self._reservation: Reservation | None = None
         self._resources = contextlib.ExitStack()
+
+    @property
+    def rank(self) -> Rank:
+        """Where it stands among those that wait for memory: by age, and what nobody waits for behind all others."""
+        return self.job.is_background, self.age
 
     @property
     def has_memory(self) -> bool:

@@ -93,25 +93,20 @@ class Admission:
             raise not_leader()
         if error := refusal(request, tuple(self.fleet)):
             raise error
-        if not self.queue.is_waited_for(request.artifact_id) and (grant := self._grant(request, now_ns)):
+        if self.queue.may_pass(request) and (grant := self._grant(request, now_ns)):
+            self.queue.note_passed(request)
             return grant
         if not self.queue.can_push(request.prompt_tokens):
             raise self._overloaded()
-        self._check_wait(request.artifact_id, now_ns)
+        self._check_wait(request, now_ns)
         self.queue.push(request)
         return None
 
     def decide(self, now_ns: int) -> list[Grant]:
-        """Grants to whoever's turn it is; a head that must wait holds up its own artifact's line only."""
+        """Grants to whoever's turn it is; who must wait holds up nobody of another artifact, and small ones for a while."""
         grants: list[Grant] = []
-        passed: set[ArtifactId] = set()
-        while head := self.queue.head(passed):
-            if grant := self._grant(head, now_ns):
-                self.queue.remove(head)
-                self._paces[head.artifact_id].leave(now_ns)
-                grants.append(grant)
-            else:
-                passed.add(head.artifact_id)
+        while grant := self._next_grant(now_ns):
+            grants.append(grant)
         return grants
 
     def refuse(self) -> list[Refusal]:
@@ -136,6 +131,14 @@ class Admission:
             self.queue.remove(each.request)
         return refused
 
+    def _next_grant(self, now_ns: int) -> Grant | None:
+        for request in self.queue.candidates():
+            if grant := self._grant(request, now_ns):
+                self.queue.serve(request)
+                self._paces[request.artifact_id].leave(now_ns)
+                return grant
+        return None
+
     def _grant(self, request: TicketRequest, now_ns: int) -> Grant | None:
         assert self._term is not None  # on standby nobody waits
         placement = place(request, self.fleet, self._limits.unstarted_tokens)
@@ -158,12 +161,13 @@ class Admission:
         )
         return Grant(request=request, ticket=ticket, engine_id=engine.id, engine_address=engine.address)
 
-    def _check_wait(self, artifact_id: ArtifactId, now_ns: int) -> None:
-        """Raises Overloaded for a newcomer that would wait for too long."""
-        ahead, most_ns = self.queue.line_length(artifact_id), self._limits.queue_wait_ns
-        if not ahead:
+    def _check_wait(self, request: TicketRequest, now_ns: int) -> None:
+        """Raises Overloaded for a newcomer that would wait for too long: for all who wait, or for whoever leaves first."""
+        artifact_id, most_ns = request.artifact_id, self._limits.queue_wait_ns
+        if not self.queue.is_waited_for(artifact_id):
             self._paces = {each: pace for each, pace in self._paces.items() if self.queue.is_waited_for(each)}
             self._paces[artifact_id] = QueuePace(now_ns)
+        ahead = 0 if self.queue.may_pass(request) else self.queue.line_length(artifact_id)
         wait_ns = self._paces[artifact_id].expected_ns(ahead, now_ns)
         if 0 < most_ns < wait_ns:
             raise too_long(ahead, wait_ns / 1e9, most_ns / 1e9)

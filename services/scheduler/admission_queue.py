@@ -1,10 +1,12 @@
-"""Requests that wait for a ticket, first come, first served for each artifact."""
+"""Requests that wait for a ticket: for each artifact in order of arrival, but that small ones pass large ones."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+import heapq
+from collections.abc import Iterator
 
 from services.common.ids import ArtifactId
+from services.common.waiting_line import Rank, WaitingLine
 from services.scheduler.request import TicketRequest
 
 
@@ -26,17 +28,17 @@ class AdmissionQueue:
         self.prompt_tokens = 0
         self.peak_requests = 0
         self._arrivals = 0
-        self._lines: dict[ArtifactId, dict[TicketRequest, int]] = {}  # request to arrival, in order
+        self._arrived: dict[TicketRequest, int] = {}  # in order
+        self._lines: dict[ArtifactId, WaitingLine[TicketRequest]] = {}  # none empty
 
     def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+        return len(self._arrived)
 
     def __iter__(self) -> Iterator[TicketRequest]:
-        for line in self._lines.values():
-            yield from line
+        return iter(self._arrived)
 
     def __contains__(self, request: TicketRequest) -> bool:
-        return request in self._lines.get(request.artifact_id, ())
+        return request in self._arrived
 
     def is_waited_for(self, artifact_id: ArtifactId) -> bool:
         return artifact_id in self._lines
@@ -52,8 +54,10 @@ class AdmissionQueue:
     def push(self, request: TicketRequest) -> None:
         """Queues the request; `can_push` has said that there is room."""
         assert self.can_push(request.prompt_tokens)
+        line = self._lines.setdefault(request.artifact_id, WaitingLine())
+        line.push(request, request.total_tokens, self._next_rank)
+        self._arrived[request] = self._arrivals
         self._arrivals += 1
-        self._lines.setdefault(request.artifact_id, {})[request] = self._arrivals
         self.prompt_tokens += request.prompt_tokens
         self.peak_requests = max(self.peak_requests, len(self))
 
@@ -61,20 +65,45 @@ class AdmissionQueue:
         """Takes the request out, wherever it stands; tells whether it was there."""
         if request not in self:
             return False
-        line = self._lines[request.artifact_id]
-        del line[request]
-        if not line:
-            del self._lines[request.artifact_id]
-        self.prompt_tokens -= request.prompt_tokens
+        self._lines[request.artifact_id].remove(request)
+        self._forget(request)
         return True
 
-    def head(self, passed: Container[ArtifactId] = ()) -> TicketRequest | None:
-        """The earliest of the artifacts' first requests, those of `passed` artifacts left out."""
-        heads = [next(iter(line.items())) for artifact, line in self._lines.items() if artifact not in passed]
-        return min(heads, key=lambda head: head[1])[0] if heads else None
+    def serve(self, request: TicketRequest) -> None:
+        """Takes out one of the candidates, for it has its ticket."""
+        self._lines[request.artifact_id].serve(request)
+        self._forget(request)
+
+    def candidates(self) -> Iterator[TicketRequest]:
+        """Who may be next, in order of arrival: of each line its first, and those that may pass all before them."""
+        lines = [line.candidates() for line in self._lines.values()]
+        return heapq.merge(*lines, key=self._arrived.__getitem__)
+
+    def may_pass(self, request: TicketRequest) -> bool:
+        """Whether one that has just come may go before all who wait for its artifact, if there are any."""
+        line = self._lines.get(request.artifact_id)
+        return line is None or line.may_pass(request.total_tokens, self._next_rank)
+
+    def note_passed(self, request: TicketRequest) -> None:
+        """It has its ticket before all who wait for its artifact; `may_pass` has said that it may."""
+        if line := self._lines.get(request.artifact_id):
+            line.note_passed(request.total_tokens, self._next_rank)
 
     def check(self) -> None:
         """The counters are the requests' own."""
         assert self.prompt_tokens == sum(request.prompt_tokens for request in self)
         assert len(self) <= self.peak_requests
         assert all(self._lines.values())
+        assert sorted(self._arrived.values()) == list(self._arrived.values())
+        for line in self._lines.values():
+            line.check()
+
+    @property
+    def _next_rank(self) -> Rank:
+        return 0, self._arrivals
+
+    def _forget(self, request: TicketRequest) -> None:
+        if not self._lines[request.artifact_id]:
+            del self._lines[request.artifact_id]
+        del self._arrived[request]
+        self.prompt_tokens -= request.prompt_tokens

@@ -1,4 +1,4 @@
-"""The queue: first come, first served for each artifact, bounded twice."""
+"""The queue: for each artifact in order of arrival, but that small ones pass large ones; bounded twice."""
 
 from __future__ import annotations
 
@@ -41,15 +41,22 @@ def test_a_queue_of_no_requests_takes_none() -> None:
     assert not AdmissionQueue(max_requests=0, max_prompt_tokens=100).can_push(1)
 
 
-def test_the_head_is_the_earliest_of_all_artifacts() -> None:
-    """Arrival decides; an artifact that is passed over lets the next one's head come forward."""
+def test_candidates_come_by_arrival_whatever_artifact_they_are_for() -> None:
+    """Of each artifact the earliest, and whoever may pass all before it.
+
+    Fault injection: turns red when `candidates` takes one line after the other.
+    """
     queue = AdmissionQueue(max_requests=10, max_prompt_tokens=1000)
-    requests = [request(artifact=artifact) for artifact in (ARTIFACT, ARTIFACT, OTHER)]
+    requests = [
+        request(size, artifact=artifact)
+        for size, artifact in ((50, ARTIFACT), (60, ARTIFACT), (70, OTHER), (20, ARTIFACT))
+    ]
     for each in requests:
         queue.push(each)
-    assert requests[0] is queue.head()
-    assert requests[2] is queue.head({ARTIFACT})
-    assert queue.head({ARTIFACT, OTHER}) is None
+    assert [requests[0], requests[2], requests[3]] == list(queue.candidates())
+    assert queue.may_pass(request(19))
+    assert not queue.may_pass(request(20))
+    assert queue.may_pass(request(69, artifact=OTHER))
 
 
 class QueueBesideList(RuleBasedStateMachine):
@@ -80,9 +87,9 @@ class QueueBesideList(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule()
     def take_the_head(self) -> None:
-        head = self.queue.head()
-        assert self.model[0] is head
-        assert self.queue.remove(self.model.pop(0))
+        head = next(self.queue.candidates())
+        assert self.model.pop(0) is head
+        self.queue.serve(head)
 
     @invariant()
     def is_conserved(self) -> None:

@@ -126,8 +126,11 @@ async def test_s_b5_who_is_refused_waits_for_nobody_and_leaves_nothing(
     admitting.check()
 
 
-async def test_a_caller_that_leaves_lets_the_next_one_go(desk: TicketDesk, place: EngineInstance) -> None:
-    """A cancelled head leaves the queue at once; who stood behind it is granted."""
+async def test_a_caller_that_leaves_lets_the_next_one_go(
+    desk: TicketDesk, place: EngineInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancelled head, which lets nobody pass any more, leaves the queue at once; who stood behind it is granted."""
+    monkeypatch.setattr("services.common.waiting_line.PATIENCE", 0)
     await desk.obtain(blocks(5))
     async with asyncio.TaskGroup() as group:
         head = await queued(group, desk, blocks(8))
