@@ -270,7 +270,7 @@ class KvDesk:
     def _pressure(self) -> float:
         """Occupancy, where those under way may not all find what they may need; else nothing presses."""
         pool = self._pool
-        is_sure = self._growth_bytes() <= self._room_bytes and not self._parked
+        is_sure = self._growth_bytes() <= self._room_bytes
         return 0.0 if is_sure else pool.used_bytes / pool.total_bytes
 
 

@@ -88,7 +88,8 @@ async def test_one_that_waits_is_lent_memory_before_a_larger_one_that_came_first
 ) -> None:
     """All memory is taken, and both wait; the block that becomes free then is enough for the later one.
 
-    Fault injection: turns red when `MemoryQueue.serve` looks at the first alone.
+    Fault injection: turns red when `MemoryQueue.serve` looks at the first alone, or those who wait raise `KvDesk._pressure`:
+    what has memory could not begin then.
     """
     async with engine, contextlib.AsyncExitStack() as scope:
 
@@ -101,7 +102,7 @@ async def test_one_that_waits_is_lent_memory_before_a_larger_one_that_came_first
         streams += [await begin("ends", 10, 6, 1), await begin("large", 100, 6, 7)]
         small = await begin("small", 10, 6, 1)
         assert 2 == engine.desk.parked
-        for _ in range(12):
+        for _ in range(20):
             turn(engine)
         assert (1, 7 * BLOCK_BYTES) == (engine.desk.parked, engine.desk.waiting_bytes)
         assert [FinishReason.LENGTH] == await finish(small)
@@ -168,7 +169,7 @@ def test_what_nobody_waits_for_passes_nobody_who_waits() -> None:
         lent.queue.note_begun(newcomer)
     assert lent.queue.may_begin(cast("Loan", StubLoan(1000, 9)))
     lent.queue.remove(cast("Loan", large))
-    assert [warm, small, warm] == lent.serve()
+    assert [warm, small] == lent.serve()
     assert (1, 7) == (len(lent.queue), lent.queue.waiting_bytes)
 
 
