@@ -7,7 +7,7 @@ requests and a short one: memory is what they queue for), the same chunks and ba
 a process of its own. Requests come at their own times: at --load of what the plain one gets done a second when it is
 given all of them at once.
 
-    HALOGEN_TRACE=trace.csv python -m bench.mixed --rounds 3 --json figures.json --plots docs
+    HALOGEN_TRACE=trace.csv python -m bench.mixed --json figures.json --plots docs
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, help="of a trace's lengths; to the drawn mix's when not given")
     parser.add_argument("--requests", type=int, default=100, help="of each mix")
     parser.add_argument("--load", type=float, default=0.9, help="of what the plain one can do")
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of replays")
+    parser.add_argument("--rounds", type=int, default=2, help="pairs of replays")
     parser.add_argument(
         "--arena-tokens", type=int, default=ARENA_TOKENS, help="for whose keys and values there is room"
     )
