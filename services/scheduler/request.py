@@ -22,8 +22,3 @@ class TicketRequest:
     prompt_tokens: int
     max_tokens: int
     ticket_id: TicketId
-
-    @property
-    def total_tokens(self) -> int:
-        """Of prompt and answer together, at most."""
-        return self.prompt_tokens + self.max_tokens
