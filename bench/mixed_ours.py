@@ -24,6 +24,7 @@ from services.common.ids import RequestId, TicketId
 from services.common.kv import BLOCK_TOKENS
 from services.common.waiting_line import WaitingLine
 from services.engine.engine import Engine
+from services.engine.lending import artifact_of
 from services.engine.sequence import Sampling, TokenRequest
 from services.engine.token_stream import TokenStream
 
@@ -84,9 +85,16 @@ class Ours:
         number = next(_numbers)
         request = TokenRequest(id=RequestId(f"bench-{number}"), prompt=prompt, sampling=sampling)
         waiting = Waiting(request, scope, asyncio.get_running_loop().create_future())
-        self._line.push(waiting, len(prompt) + sampling.max_tokens, (0, number))
+        self._line.push(waiting, self._need_tokens(request), (0, number))
         await self._serve()
         return await waiting.turn
+
+    def _need_tokens(self, request: TokenRequest) -> int:
+        """As a scheduler sees it."""
+        most = request.sampling.max_tokens
+        return len(request.prompt) + min(
+            most, self._engine.occupancy.expected(artifact_of(self._lone.model)) or most
+        )
 
     async def _serve(self) -> None:
         """Lets in whoever is next, as far as the engine has room."""

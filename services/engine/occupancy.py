@@ -120,10 +120,14 @@ class Occupancy:
             del self._expected[artifact_id]
         self.set_generations(self._told)
 
+    def expected(self, artifact_id: ArtifactId) -> int:
+        """Tokens that are expected of an answer; 0 when nothing is known."""
+        return self._expected.get(artifact_id, 0)
+
     def set_generations(self, generations: tuple[ResidentGeneration, ...]) -> None:
         self._told = generations
         generations = tuple(
-            dataclasses.replace(each, expected_answer_tokens=self._expected.get(each.artifact_id, 0))
+            dataclasses.replace(each, expected_answer_tokens=self.expected(each.artifact_id))
             for each in generations
         )
         if generations != self._generations:

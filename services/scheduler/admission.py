@@ -107,13 +107,15 @@ class Admission:
             raise not_leader()
         if error := refusal(request, tuple(self.fleet), self._serving):
             raise error
-        if self.queue.may_pass(request) and (grant := self._grant(request, now_ns)):
-            self.queue.note_passed(request)
+        need_tokens = self._need_tokens(request)
+        may_pass = self.queue.may_pass(request, need_tokens)
+        if may_pass and (grant := self._grant(request, now_ns)):
+            self.queue.note_passed(request, need_tokens)
             return grant
         if not self.queue.can_push(request.prompt_tokens):
             raise self._overloaded()
-        self._check_wait(request, now_ns)
-        self.queue.push(request)
+        self._check_wait(request.artifact_id, now_ns, may_pass=may_pass)
+        self.queue.push(request, need_tokens)
         return None
 
     def decide(self, now_ns: int) -> list[Grant]:
@@ -174,13 +176,19 @@ class Admission:
         )
         return Grant(request=request, ticket=ticket, engine_id=engine.id, engine_address=engine.address)
 
-    def _check_wait(self, request: TicketRequest, now_ns: int) -> None:
+    def _need_tokens(self, request: TicketRequest) -> int:
+        """Prompt and answer, as far as any engine expects it to go; the worst case where one expects nothing."""
+        residents = [engine.resident(request.artifact_id) for engine in self.fleet]
+        expected = [each.expected_answer_tokens or request.max_tokens for each in residents if each]
+        return request.prompt_tokens + min(request.max_tokens, max(expected, default=request.max_tokens))
+
+    def _check_wait(self, artifact_id: ArtifactId, now_ns: int, *, may_pass: bool) -> None:
         """Raises Overloaded for a newcomer that would wait for too long: for all who wait, or for whoever leaves first."""
-        artifact_id, most_ns = request.artifact_id, self._limits.queue_wait_ns
+        most_ns = self._limits.queue_wait_ns
         if not self.queue.is_waited_for(artifact_id):
             self._paces = {each: pace for each, pace in self._paces.items() if self.queue.is_waited_for(each)}
             self._paces[artifact_id] = QueuePace(now_ns)
-        ahead = 0 if self.queue.may_pass(request) else self.queue.line_length(artifact_id)
+        ahead = 0 if may_pass else self.queue.line_length(artifact_id)
         wait_ns = self._paces[artifact_id].expected_ns(ahead, now_ns)
         if 0 < most_ns < wait_ns:
             raise too_long(ahead, wait_ns / 1e9, most_ns / 1e9)

@@ -51,11 +51,16 @@ class AdmissionQueue:
         fits = self.prompt_tokens + prompt_tokens <= self.max_prompt_tokens
         return len(self) < self.max_requests and (fits or len(self) == 0)
 
-    def push(self, request: TicketRequest) -> None:
-        """Queues the request; `can_push` has said that there is room."""
+    def push(self, request: TicketRequest, need_tokens: int) -> None:
+        """Queues the request; `can_push` has said that there is room.
+
+        Args:
+            request: It.
+            need_tokens: What it is expected to need memory for: by that it may pass others, and others it.
+        """
         assert self.can_push(request.prompt_tokens)
         line = self._lines.setdefault(request.artifact_id, WaitingLine())
-        line.push(request, request.total_tokens, self._next_rank)
+        line.push(request, need_tokens, self._next_rank)
         self._arrived[request] = self._arrivals
         self._arrivals += 1
         self.prompt_tokens += request.prompt_tokens
@@ -79,15 +84,15 @@ class AdmissionQueue:
         lines = [line.candidates() for line in self._lines.values()]
         return heapq.merge(*lines, key=self._arrived.__getitem__)
 
-    def may_pass(self, request: TicketRequest) -> bool:
+    def may_pass(self, request: TicketRequest, need_tokens: int) -> bool:
         """Whether one that has just come may go before all who wait for its artifact, if there are any."""
         line = self._lines.get(request.artifact_id)
-        return line is None or line.may_pass(request.total_tokens, self._next_rank)
+        return line is None or line.may_pass(need_tokens, self._next_rank)
 
-    def note_passed(self, request: TicketRequest) -> None:
+    def note_passed(self, request: TicketRequest, need_tokens: int) -> None:
         """It has its ticket before all who wait for its artifact; `may_pass` has said that it may."""
         if line := self._lines.get(request.artifact_id):
-            line.note_passed(request.total_tokens, self._next_rank)
+            line.note_passed(need_tokens, self._next_rank)
 
     def check(self) -> None:
         """The counters are the requests' own."""

@@ -69,5 +69,7 @@ async def test_s_d11_an_answer_has_the_same_bits_in_every_company(
             for expected, answers in zip(alone, await it.ask(asked(), way), strict=True):
                 assert {expected} == set(answers), way
             if way.chunk_tokens >= sum(LENGTHS):
-                assert way.together // 2 < it.witness.most_together <= way.together, "the last come a step late"
+                assert way.together // 2 < it.witness.most_together <= way.together, (
+                    "the last come a step late"
+                )
         assert {SetBackBy.SWAP, SetBackBy.RECOMPUTE} == it.engine.desk.preemptions.keys()

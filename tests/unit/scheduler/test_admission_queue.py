@@ -15,8 +15,8 @@ def test_it_is_bounded_by_requests() -> None:
     """A queue of two takes no third, until one has left."""
     queue = AdmissionQueue(max_requests=2, max_prompt_tokens=1000)
     first, second = request(), request()
-    queue.push(first)
-    queue.push(second)
+    queue.push(first, first.prompt_tokens)
+    queue.push(second, second.prompt_tokens)
     assert not queue.can_push(1)
     queue.remove(first)
     assert queue.can_push(1)
@@ -25,7 +25,7 @@ def test_it_is_bounded_by_requests() -> None:
 def test_it_is_bounded_by_prompt_tokens() -> None:
     """Prompt tokens count, not requests alone."""
     queue = AdmissionQueue(max_requests=100, max_prompt_tokens=100)
-    queue.push(request(60))
+    queue.push(request(60), 60)
     assert queue.can_push(40)
     assert not queue.can_push(41)
 
@@ -52,11 +52,11 @@ def test_candidates_come_by_arrival_whatever_artifact_they_are_for() -> None:
         for size, artifact in ((50, ARTIFACT), (60, ARTIFACT), (70, OTHER), (20, ARTIFACT))
     ]
     for each in requests:
-        queue.push(each)
+        queue.push(each, each.prompt_tokens)
     assert [requests[0], requests[2], requests[3]] == list(queue.candidates())
-    assert queue.may_pass(request(19))
-    assert not queue.may_pass(request(20))
-    assert queue.may_pass(request(69, artifact=OTHER))
+    assert queue.may_pass(request(19), 19)
+    assert not queue.may_pass(request(20), 20)
+    assert queue.may_pass(request(69, artifact=OTHER), 69)
 
 
 class QueueBesideList(RuleBasedStateMachine):
@@ -74,7 +74,7 @@ class QueueBesideList(RuleBasedStateMachine):
         room = len(self.model) < 5 and (total <= 100 or not self.model)
         assert room == self.queue.can_push(prompt_tokens)
         if room:
-            self.queue.push(wanted)
+            self.queue.push(wanted, wanted.prompt_tokens)
             self.model.append(wanted)
 
     @precondition(lambda self: self.model)
