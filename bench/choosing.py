@@ -1,4 +1,4 @@
-"""What it takes to choose a token: microseconds of one thread for each of 64 rows of logits.
+"""What it takes to choose a token: microseconds of a core for each of 64 rows of logits.
 
 ``python -m bench.choosing``: random logits, flat (standard normal) and peaked (eight times that), of a large vocabulary.
 """
@@ -42,13 +42,13 @@ CASES: Final = (
 
 
 def row_us(case: Case, logits: Floats, repeats: int) -> float:
-    """The median of all times that all rows were chosen from, for each of them."""
+    """Of one row: the median over the times that all rows were chosen from."""
     draws = [Draw(case.sampling, position) for position in range(len(logits))]
     times = []
     for _ in range(repeats):
-        began_s = time.perf_counter()
+        began_s = time.thread_time()
         choose(logits, draws)
-        times.append(time.perf_counter() - began_s)
+        times.append(time.thread_time() - began_s)
     return statistics.median(times) / len(logits) * 1e6
 
 
