@@ -85,27 +85,29 @@ def test_more_than_was_foreseen_is_a_warning(tmp_path: Path, beyond: int, level:
     assert [(level, None)] == [(log["log_level"], log["guard_bytes"]) for log in logs]
 
 
-def test_what_requests_that_are_set_back_take_meanwhile_is_no_surprise(tmp_path: Path) -> None:
-    """It was foreseen: what is copied out during a load is taken from what was kept for that.
+@pytest.mark.parametrize(("copied_out_mib", "resident_mib"), [(0, 0), (100, 0), (100, 30), (200, 30)])
+def test_what_requests_that_are_set_back_take_meanwhile_is_no_surprise(
+    tmp_path: Path, copied_out_mib: int, resident_mib: int
+) -> None:
+    """It was foreseen: all of it counts, as much of it as is copied out during a load, however much weights are resident.
 
-    Fault injection: turns red when `measured` leaves out MemoryNeed.swap_bytes.
+    Fault injection: turns red when MemoryNeed.own_bytes, or what `measured` counts as kept, leaves out swap_bytes.
     """
-    copied_out = 2 * TOLERANCE_BYTES
-    own = Told(tmp_path, 100 * MIB, 100 * MIB + copied_out)
+    own = Told(tmp_path, 100 * MIB, (100 + copied_out_mib + resident_mib) * MIB)
     with (
         capture_logs() as logs,
         measured(
-            MemoryNeed(0, swap_bytes=copied_out),
+            MemoryNeed(0, swap_bytes=200 * MIB),
             UNGUARDED,
             artifact_id=ARTIFACT,
-            shared_bytes=0,
-            untouched=lambda: 0,
+            shared_bytes=30 * MIB,
+            untouched=lambda: (200 - copied_out_mib) * MIB,
             own=own,
         ),
     ):
         pass
     told = [(log["log_level"], log["predicted_bytes"], log["measured_bytes"]) for log in logs]
-    assert [("info", copied_out, copied_out)] == told
+    assert [("info", 200 * MIB, 200 * MIB)] == told
 
 
 def test_the_kernel_tells_of_a_peak_that_is_over() -> None:
