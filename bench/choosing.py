@@ -1,13 +1,13 @@
 """What it takes to choose a token: microseconds of a core for each of 64 rows of logits.
 
-``python -m bench.choosing``: random logits, flat (standard normal) and peaked (eight times that), of a large vocabulary.
+``python -m bench.choosing``: normally distributed logits of a large vocabulary, of standard deviation 1, 3 and 8, of which
+top_p keeps 28,920, 706 and 7.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import statistics
 import time
 from pathlib import Path
 from typing import Final
@@ -18,13 +18,13 @@ from bench.figure import Figure, write_figures
 from services.engine.sampling import Draw, Floats, choose
 from services.engine.sequence import Sampling
 
-_PEAKED: Final = 8.0
 _GREEDY: Final = Sampling(max_tokens=1)
+_TOP_P: Final = Sampling(max_tokens=1, temperature=0.7, top_p=0.95)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A way to choose, from logits that spread so far."""
+    """A way to choose, from logits of that standard deviation."""
 
     name: str
     sampling: Sampling
@@ -35,21 +35,22 @@ CASES: Final = (
     Case("greedy", _GREEDY),
     Case("temperature", Sampling(max_tokens=1, temperature=1.0)),
     Case("top_k", Sampling(max_tokens=1, temperature=0.7, top_k=50)),
-    Case("top_p_flat", Sampling(max_tokens=1, temperature=0.7, top_p=0.95)),
-    Case("top_p_peaked", Sampling(max_tokens=1, temperature=0.7, top_p=0.95), _PEAKED),
+    Case("top_p_keeps_most", _TOP_P),
+    Case("top_p_keeps_some", _TOP_P, 3.0),
+    Case("top_p_keeps_few", _TOP_P, 8.0),
     Case("greedy_logprobs", dataclasses.replace(_GREEDY, logprobs=True)),
 )
 
 
 def row_us(case: Case, logits: Floats, repeats: int) -> float:
-    """Of one row: the median over the times that all rows were chosen from."""
+    """Of one row: the best of the times that all rows were chosen from."""
     draws = [Draw(case.sampling, position) for position in range(len(logits))]
     times = []
     for _ in range(repeats):
         began_s = time.thread_time()
         choose(logits, draws)
         times.append(time.thread_time() - began_s)
-    return statistics.median(times) / len(logits) * 1e6
+    return min(times) / len(logits) * 1e6
 
 
 def main() -> None:
