@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Final
 
+import grpc
+
 from bench.ask import SMOLLM2_MIX, Size
 from bench.figure import Figure
 from halogen.v1 import scheduler_pb2
@@ -47,18 +49,26 @@ async def _all_places_taken(
     client: Client, addresses: Addresses, chance: random.Random
 ) -> AsyncIterator[None]:
     """For the scope, as many run and as many wait as may."""
-    async with asyncio.TaskGroup() as group:
-        holders = [group.create_task(_answer(client, chance)) for _ in range(RUNNING + WAITING)]
-        async with asyncio.timeout(_PATIENCE_S), connect(addresses.scheduler) as channel:
-            scheduler = SchedulerServiceStub(channel)
-            while True:
-                seen = await scheduler.GetOccupancy(scheduler_pb2.GetOccupancyRequest())
-                if seen.queued_requests == WAITING:
-                    break
-                await asyncio.sleep(_LOOK_S)
+    async with asyncio.TaskGroup() as group, connect(addresses.scheduler) as channel:
+        await _until(channel, running=0, waiting=0)
+        holders = [group.create_task(_answer(client, chance)) for _ in range(RUNNING)]
+        await _until(channel, running=RUNNING, waiting=0)
+        holders += [group.create_task(_answer(client, chance)) for _ in range(WAITING)]
+        await _until(channel, running=RUNNING, waiting=WAITING)
         yield
         for holder in holders:
             holder.cancel()
+
+
+async def _until(channel: grpc.aio.Channel, *, running: int, waiting: int) -> None:
+    """Returns when so many have tickets and so many wait for them."""
+    scheduler = SchedulerServiceStub(channel)
+    async with asyncio.timeout(_PATIENCE_S):
+        while True:
+            seen = await scheduler.GetOccupancy(scheduler_pb2.GetOccupancyRequest())
+            if (running, waiting) == (sum(each.tickets for each in seen.engines), seen.queued_requests):
+                return
+            await asyncio.sleep(_LOOK_S)
 
 
 async def _answer(client: Client, chance: random.Random) -> None:
