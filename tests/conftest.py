@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from services.cli import demo
 from services.cli.home import Home
@@ -18,6 +19,9 @@ from tests.brake import Brake
 
 REPOSITORY = Path(__file__).parents[1]
 MODELS = Path(__file__).parent / "models"
+
+settings.register_profile("halogen", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("halogen")
 
 
 @pytest.fixture(scope="session")
