@@ -53,9 +53,8 @@ class Election:
         self._view = View(store, keys.LEADER, LeaderRecord)
         self._own = {candidate.instance_id}  # whose record may be replaced: our own, and a predecessor's
         self._term: int | None = None
-        self._highest = (
-            0  # of all terms that were ever seen: engines remember theirs, should the registry lose its own
-        )
+        # Of all terms that were ever seen: engines remember theirs, should the registry lose its own.
+        self._highest = 0
         self._news = Pulse()  # the post has changed hands, or a lease is lost
         self._backoff = Backoff()
         self._scope = contextlib.AsyncExitStack()

@@ -163,8 +163,8 @@ class EtcdStore:
 
     async def _pairs(self, key: str) -> Sequence[Any]:
         """The pair at `key`, if there is one."""
-        response = await self._wire.call(lambda etcd: etcd.kv.Range, rpc.RangeRequest(key=self._full(key)))
-        return response.kvs  # type: ignore[no-any-return]  # aetcd carries no types
+        request = rpc.RangeRequest(key=self._full(key))
+        return (await self._wire.call(lambda etcd: etcd.kv.Range, request)).kvs  # type: ignore[no-any-return]  # aetcd carries no types
 
     async def _list(self, keys: KeyRange) -> Listing:
         """Page by page, all at the first page's revision."""
