@@ -106,12 +106,12 @@ async def test_r_e7_real_processes_finish_their_streams_and_exit_0(start: Start,
 
     Fault injection: turns red when RpcServer.stop does not wait, or a process leaves by an exception.
     """
-    system: Cluster = await start("processes")
+    system: Cluster = await start("processes", **{role: {"drain_s": PATIENCE_S} for role in ROLES})
     await system.publish("long", long_context)
     for role in ROLES:
         await asyncio.wait_for(until_served(system), 60)
         async with Client(system.gateway, max_tries=1) as client, begun(client) as reading:
-            assert (role, 0) == (role, await asyncio.wait_for(system.end(role), 60))
+            assert (role, 0) == (role, await asyncio.wait_for(system.end(role), 2 * PATIENCE_S))
         assert [(LONG, FinishReason.LENGTH)] * STREAMS == [
             (len(task.result().token_ids), task.result().finish_reason) for task in reading
         ]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from services.cli import ask
 from services.common.client import Client
@@ -65,12 +66,13 @@ async def test_the_command_shows_logprobs_beside_their_tokens(
     system: Cluster = await start("in_process")
     await system.publish("stories", stories["stories-v1"])
     figures = io.StringIO()
-    said = await ask.generate(
-        system.gateway,
-        PROMPT,
-        ask.Asking(max_tokens=4, temperature=0.0, logprobs=True),
-        figures=Console(file=figures, markup=False, width=500),
-    )
+    with capture_logs():  # which would come between the pieces of the text
+        said = await ask.generate(
+            system.gateway,
+            PROMPT,
+            ask.Asking(max_tokens=4, temperature=0.0, logprobs=True),
+            figures=Console(file=figures, markup=False, width=500),
+        )
     told = " ".join(
         f"{token_id}:{each:.4f}" for token_id, each in zip(said.token_ids, said.logprobs, strict=True)
     )
