@@ -38,7 +38,13 @@ class Line(NamedTuple):
 
 
 def plan(
-    lines: Ordered[Line], *, chunk_tokens: int, max_batch: int, turn: int = 0, level: Level = Level.OPEN
+    lines: Ordered[Line],
+    *,
+    chunk_tokens: int,
+    max_batch: int,
+    turn: int = 0,
+    level: Level = Level.OPEN,
+    beside_tokens: int | None = None,
 ) -> list[Share]:
     """Shares one step among the sequences of `lines`.
 
@@ -59,6 +65,7 @@ def plan(
         turn: The number of the step: what cannot be parted goes to one line after the other.
         level: Of memory: above the soft watermark new prompts get half of a chunk, and those who are nearest to
             their end go first; above the hard one nothing new begins beside what is under way.
+        beside_tokens: Most tokens of prompts in a step that has decodes; as many as in any other when None.
     """
     if not lines:
         return []
@@ -67,6 +74,8 @@ def plan(
     if not all(line.is_background for line in lines):
         wanted = [_slice(line, tokens) for line, tokens in zip(lines, wanted, strict=True)]
     chunk_tokens = chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2)
+    if beside_tokens is not None and any(_decodes(sequence) for group in placed for sequence in group):
+        chunk_tokens = min(chunk_tokens, beside_tokens)
     given = _in_turn(chunk_tokens, wanted, turn)
     new_tokens = chunk_tokens if level is Level.OPEN else -(-chunk_tokens // _SHRUNK)
     last = _prompt_rest if level is Level.OPEN else _to_the_end
@@ -132,6 +141,10 @@ def _slice(line: Line, tokens: int) -> int:
     return min(tokens, BACKGROUND_TOKENS) if line.is_background else tokens
 
 
+def _decodes(sequence: Sequence) -> bool:
+    return sequence.phase is Phase.DECODE and sequence.room > 0
+
+
 def _prompt_rest(sequence: Sequence) -> int:
     return 0 if sequence.phase is Phase.DECODE else sequence.length - sequence.computed
 
@@ -144,7 +157,7 @@ def _shares(
     for sequence in group:
         if sequence.phase is not Phase.DECODE:
             prompts.append(sequence)
-        elif sequence.room > 0:
+        elif _decodes(sequence):
             yield Share(sequence, 1)
     prompts[1:] = sorted(prompts[1:], key=last)
     is_first_least = len(prompts) < 2 or last(prompts[0]) <= last(prompts[1])

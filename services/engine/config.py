@@ -15,6 +15,7 @@ from services.common.processors import usable_processors
 from services.common.ticket import TicketSigner
 from services.engine.assignments import ServedPairs
 from services.engine.checkpoint_config import CheckpointConfig
+from services.engine.chunk_pace import BOUND_S
 from services.engine.engine import STEP_TIMEOUT_S
 from services.engine.host import memory_bytes
 from services.engine.kernels.choice import KernelChoice, check_choice
@@ -80,6 +81,12 @@ class EngineConfig(ProcessConfig):
         ge=1,
         description="most prompt tokens in one step: running answers wait for all of them, and with fewer the weights"
         " are read more often",
+    )
+    max_step_s: float = Field(
+        BOUND_S,
+        gt=0,
+        description="seconds that a step may take which running answers wait for: after a longer one fewer tokens of "
+        "prompts go into the next, a block of them at least",
     )
     max_batch: int = Field(256, ge=1, description="most requests in one step; later ones wait")
     max_concurrent_requests: int = Field(

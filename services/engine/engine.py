@@ -16,6 +16,7 @@ from services.common.errors import AlreadyExists, Cancelled, HalogenError, Inter
 from services.common.ids import RequestId, TicketId
 from services.common.stall import StallTimer
 from services.engine.arena import Arena
+from services.engine.chunk_pace import BOUND_S
 from services.engine.costs import Costs, measured_copy_bytes_per_s
 from services.engine.job import Job
 from services.engine.kv_desk import KvDesk
@@ -47,6 +48,7 @@ class Engine:
         chunk_tokens: Most tokens of prompts in one step.
         max_batch: Most sequences under way at once.
         check_every_step: Check the arena's books after every step, not only when idle.
+        max_step_s: Seconds that a step with decodes may take before the next has fewer tokens of prompts.
         step_timeout_s: How long no step may finish while there is work.
         swap_bytes: Host memory for keys and values of requests that are set back; with 0 they are computed again.
         prefix_cache: Whether keys and values of prompts are kept for those that begin alike.
@@ -72,6 +74,7 @@ class Engine:
         chunk_tokens: int,
         max_batch: int,
         check_every_step: bool = False,
+        max_step_s: float = BOUND_S,
         step_timeout_s: float = STEP_TIMEOUT_S,
         prefix_cache: bool = True,
         swap_bytes: int = 0,
@@ -91,7 +94,8 @@ class Engine:
         self.on_stall = lambda _: None
         self._is_stalled = False
         self._heartbeat = StallTimer(step_timeout_s, lambda: self._set_stalled(True))
-        self._loop = StepLoop(Stepper(chunk_tokens=chunk_tokens, max_batch=max_batch), self._deliver)
+        stepper = Stepper(chunk_tokens=chunk_tokens, max_batch=max_batch, max_step_s=max_step_s)
+        self._loop = StepLoop(stepper, self._deliver)
         self._costs = Costs(measured_copy_bytes_per_s())
         self.desk = KvDesk(arena.pool, self._loop, self._costs, SwapSpace(swap_bytes), chunk_tokens)
         self.desk.on_growth = self._tell_growth

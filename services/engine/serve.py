@@ -91,6 +91,7 @@ async def serve(config: EngineConfig, store: Store, stop: Stop, started: Started
         arena,
         chunk_tokens=config.chunk_tokens,
         max_batch=config.max_batch,
+        max_step_s=config.max_step_s,
         step_timeout_s=config.step_timeout_s,
         check_every_step=config.check_every_step,
         prefix_cache=config.prefix_cache,

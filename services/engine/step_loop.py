@@ -130,9 +130,12 @@ class StepLoop:
 
     def _compute(self) -> None:
         """One step, and what it gave told: once it returns, nothing here keeps a model while the thread waits."""
-        begin_ns, before = time.time_ns(), self.tally.prompt_tokens
+        begin_ns, tally = time.time_ns(), self.tally
+        before, decoded_before = tally.prompt_tokens, tally.decoded_tokens
         updates = self._step()
-        self._publish(updates, begin_ns, self.tally.prompt_tokens - before)
+        prompt_tokens, decodes = tally.prompt_tokens - before, tally.decoded_tokens - decoded_before
+        self._stepper.pace.hear((time.time_ns() - begin_ns) / 1e9, prompt_tokens, decodes)
+        self._publish(updates, begin_ns, prompt_tokens)
 
     def _step(self) -> list[Update]:
         self.steps += 1

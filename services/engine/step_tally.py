@@ -14,12 +14,14 @@ class StepTally:
 
     Attributes:
         prompt_tokens: Tokens of prompts computed.
+        decoded_tokens: Tokens of running answers computed, one of each in a step.
         generated_tokens: Tokens chosen.
         sizes: How many times so many tokens were computed together.
     """
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
+        self.decoded_tokens = 0
         self.generated_tokens = 0
         self.sizes: collections.Counter[int] = collections.Counter()
 
@@ -32,4 +34,5 @@ class StepTally:
             else:
                 prompt += share.tokens
         self.prompt_tokens += prompt
+        self.decoded_tokens += decoded
         self.sizes[prompt + decoded] += 1

@@ -13,6 +13,7 @@ import structlog
 from services.common.errors import DeadlinePassed, HalogenError, InternalError
 from services.common.watermark import Level
 from services.engine.batcher import Line, Share, plan
+from services.engine.chunk_pace import BOUND_S, ChunkPace
 from services.engine.job import ComeBack, Job, Order, SetBack, StepModel
 from services.engine.ragged import Ragged
 from services.engine.sampling import Choice, Draw, choose
@@ -68,15 +69,18 @@ class Stepper:
     Args:
         chunk_tokens: Most tokens of prompts in one step.
         max_batch: Most sequences under way at once.
+        max_step_s: Seconds that a step with decodes may take before the next has fewer tokens of prompts.
 
     Attributes:
+        pace: Is told what each step took.
         tally: What has been computed.
         level: Of memory, for the next steps; set by any thread.
         is_stuck: Nothing could be computed in the last step: all that is here waits for memory.
     """
 
-    def __init__(self, *, chunk_tokens: int, max_batch: int) -> None:
+    def __init__(self, *, chunk_tokens: int, max_batch: int, max_step_s: float = BOUND_S) -> None:
         self.tally = StepTally()
+        self.pace = ChunkPace(chunk_tokens, max_step_s)
         self.level = Level.OPEN
         self.is_stuck = False
         self._chunk_tokens = chunk_tokens
@@ -136,6 +140,7 @@ class Stepper:
             max_batch=self._max_batch,
             turn=self._steps,
             level=self.level,
+            beside_tokens=self.pace.tokens,
         )
 
     def _by_model(self, shares: Iterable[Share]) -> dict[StepModel, list[Share]]:
