@@ -206,10 +206,7 @@ class EngineRecord(ProcessRecord):
     @field_validator("generations", "progress", mode="before")
     @classmethod
     def _leave_out_unknown(cls, value: Any) -> Any:
-        """Newer engines may have states that this build does not know; the rest of what they say counts."""
-        if not isinstance(value, list):
-            return value
-        return [each for each in value if each.get("state", "") in {None, *GenerationState.__members__}]
+        return _known(value, state=(None, *GenerationState), cohort=tuple(Cohort))
 
 
 class LoaderRecord(ProcessRecord):
@@ -245,9 +242,25 @@ class GatewayRecord(ProcessRecord):
     artifact_ids: tuple[ArtifactId, ...] = ()
     text_failures: tuple[TextFailure, ...] = ()
 
+    @field_validator("text_failures", mode="before")
+    @classmethod
+    def _leave_out_unknown(cls, value: Any) -> Any:
+        return _known(value, cohort=tuple(Cohort))
+
 
 class SchedulerRecord(ProcessRecord):
     """schedulers/{id}: the term in which it leads, 0 while it stands by; whether it knows a registry to push to."""
 
     term: int = 0
     pushes: bool = False
+
+
+def _known(entries: Any, **fields: tuple[str | None, ...]) -> Any:
+    """Without those that have a value in one of `fields` which only newer builds know: the rest of what is said counts."""
+    if not isinstance(entries, list):
+        return entries
+    return [
+        each
+        for each in entries
+        if not isinstance(each, dict) or all(each.get(name, known[0]) in known for name, known in fields.items())
+    ]
