@@ -7,14 +7,19 @@ import contextlib
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+import structlog
+
 from services.common.background import background
 from services.common.backoff import Backoff
 from services.common.errors import HalogenError
+from services.common.ids import InstanceId
 from services.common.registry.contact import RegistryContact
 from services.common.registry.records import ProcessRecord
-from services.common.registry.store import LEASE_ENDED, Lease, Snapshot, Store
+from services.common.registry.store import LEASE_ENDED, Changes, Lease, Snapshot, Store
 
 R = TypeVar("R", bound=ProcessRecord)
+
+log = structlog.get_logger()
 
 
 class Registration(Generic[R]):
@@ -41,6 +46,7 @@ class Registration(Generic[R]):
         self._ttl_s = ttl_s
         self._record = record
         self._written: R | None = None  # under the lease that is held
+        self._others: set[InstanceId] = set()  # that were told of
         self._wake = asyncio.Event()  # the record has changed, or the lease is lost
         self._backoff = Backoff()
         self._scope = contextlib.AsyncExitStack()
@@ -109,8 +115,10 @@ class Registration(Generic[R]):
         """Minds what becomes of the record once it is written."""
         async with contextlib.aclosing(self._store.watch(self._key)) as messages:
             async for message in messages:
-                if isinstance(message, Snapshot):  # again after a gap: then the registry may come from a backup
+                if isinstance(message, Snapshot):
                     self._compare(message)
+                else:
+                    self._look_for_others(message)
 
     def _compare(self, snapshot: Snapshot) -> None:
         """Has the record written anew where the registry has another one of this instance, or none."""
@@ -120,6 +128,19 @@ class Registration(Generic[R]):
         if standing != self._written.encode():
             self._written = None
             self._wake.set()
+
+    def _look_for_others(self, changes: Changes) -> None:
+        """Tells, once, of another process that has taken the name while this one lives."""
+        for key, value, _ in changes.changes:
+            other = self._other(value) if key == self._key and value is not None else None
+            if other and other.instance_id not in self._others:
+                self._others.add(other.instance_id)
+                log.warning(
+                    "registry_name_taken",
+                    key=key,
+                    other_address=other.address,
+                    why="another process has the same name, and only one of them is seen; give each its own --id",
+                )
 
     def _other(self, value: bytes) -> R | None:
         """The record, if it is another instance's."""

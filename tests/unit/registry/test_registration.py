@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.common.errors import Overloaded
 from services.common.ids import InstanceId, ProcessId
@@ -124,6 +125,26 @@ async def test_a_successor_of_the_same_name_is_left_its_record() -> None:
         for _ in range(100):
             await asyncio.sleep(0)
         await until_standing(store, successor)
+
+
+async def test_two_processes_of_one_name_say_so_once() -> None:
+    """Each hears of the other, who lives; what a predecessor has left behind is nothing to tell of.
+
+    Fault injection: turns red when `_look_for_others` is never asked, or tells every time.
+    """
+    store = MemoryStore()
+    one, two = (record(1).model_copy(update={"instance_id": InstanceId(name)}) for name in ("one", "two"))
+    await store.put(KEY, record(9).encode())
+    with capture_logs() as logs:
+        async with Registration(store, KEY, 5, one) as first:
+            await until_standing(store, one)
+            async with Registration(store, KEY, 5, two) as second:
+                await until_standing(store, two)
+                for term in range(2, 5):
+                    for mine in (first, second):
+                        mine.update(mine.record.model_copy(update={"term": term}))
+                        await until_standing(store, mine.record)
+    assert ["registry_name_taken"] * 2 == [entry["event"] for entry in logs]
 
 
 class FullStore(MemoryStore):
