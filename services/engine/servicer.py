@@ -102,6 +102,7 @@ class EngineServicer(engine_pb2_grpc.EngineServiceServicer):
                 response = engine_pb2.WatchOccupancyResponse(engine_instance_id=self._instance_id)
                 if isinstance(message, Snapshot):
                     response.snapshot.CopyFrom(_snapshot(message, self._engine.occupancy.max_tickets))
+                    response.snapshot.engine_id = self._engine_id
                 else:
                     response.delta.CopyFrom(_delta(message))
                 yield response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from services.common.ids import ArtifactId, InstanceId, TicketId
+from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.registry.records import GenerationState
 
 
@@ -35,9 +35,11 @@ class Snapshot:
     """Everything, as it stands.
 
     Attributes:
+        engine_id: Whose instance it is; empty where an older engine does not say.
         max_tickets: Most that the engine takes at once; 0 where memory alone bounds them.
     """
 
+    engine_id: ProcessId
     engine_instance_id: InstanceId
     arena_bytes: int
     tickets: tuple[LiveTicket, ...]

@@ -10,7 +10,7 @@ import grpc
 from halogen.v1 import engine_pb2 as pb
 from halogen.v1 import types_pb2
 from halogen.v1.engine_pb2_grpc import EngineServiceStub
-from services.common.ids import ArtifactId, InstanceId, TicketId
+from services.common.ids import ArtifactId, InstanceId, ProcessId, TicketId
 from services.common.registry.records import GenerationState
 from services.common.rpc.client import connect
 from services.common.rpc.credentials import Credentials
@@ -47,6 +47,7 @@ def _event(message: pb.WatchOccupancyResponse) -> Snapshot | Delta:
     if message.HasField("snapshot"):
         snapshot = message.snapshot
         return Snapshot(
+            engine_id=ProcessId(snapshot.engine_id),
             engine_instance_id=InstanceId(message.engine_instance_id),
             arena_bytes=snapshot.arena_bytes,
             tickets=_tickets(snapshot.tickets),

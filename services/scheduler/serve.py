@@ -48,9 +48,13 @@ async def serve(config: SchedulerConfig, store: Store, stop: Stop, started: Star
         contact = RegistryContact()
         registry = fresh_registry(config.role, version(), server, contact)
         http = await scope.enter_async_context(Probes(config.http_listen, server.readiness, registry))
-        serving = await scope.enter_async_context(View(store, keys.SERVING, Serving))
+        serving = await scope.enter_async_context(
+            View(store, keys.SERVING, Serving, keeps=True, contact=contact)
+        )
         desk = scope.enter_context(TicketDesk(_admission(config, serving.records)))
-        targets = await scope.enter_async_context(View(store, keys.TARGETS, Target))
+        targets = await scope.enter_async_context(
+            View(store, keys.TARGETS, Target, keeps=True, contact=contact)
+        )
         gateways = await scope.enter_async_context(View(store, keys.GATEWAYS, GatewayRecord))
         records = await scope.enter_async_context(View(store, keys.ENGINES, EngineRecord))
         engines = Engines(

@@ -178,6 +178,7 @@ PROMISES = {
         "test_an_engine_starts_from_what_was_committed",
         "test_a_loss_is_one_line",
         "test_what_has_vanished_is_missed",
+        "test_a_registry_restored_from_a_backup",
     ],
     "5 progress and the last swap, per engine and model": ["test_engine_progress", "test_cohort_progress"],
     "5 rollback, abort, history": ["test_rollbacks", "test_history", "test_rolling_back"],

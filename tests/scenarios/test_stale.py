@@ -91,3 +91,28 @@ async def test_r_a15_a_registry_that_is_away_or_empty_unloads_nothing(
         second = await system.publish("m", stories["stories-v2"])
         assert second.artifact_id == (await ask(client))[0]
         assert not (await control.status(10)).is_stale
+
+
+async def test_a_registry_restored_from_a_backup_takes_nothing_back(
+    start: Start, stories: dict[str, Path]
+) -> None:
+    """What was served since the backup serves on, and all say stale until the next publish, which gets a revision of its own.
+
+    Fault injection: turns red when `View._goes_back` always says no.
+    """
+    system: Cluster = await start("in_process", engine=TICKETS, scheduler=TICKETS)
+    assert system.registry
+    first = await system.publish("m", stories["stories-v1"])
+    prefixes = (keys.TARGETS, keys.SERVING, keys.REVISIONS)
+    backup = [entry for prefix in prefixes for entry in (await system.registry.list(prefix)).entries]
+    second = await system.publish("m", stories["stories-v2"])
+    at = await places(system)
+    async with system.client() as client, system.control() as control:
+        before = await ask(client)
+        await system.registry.commit((), [Put(entry.key, entry.value) for entry in backup])
+        for place in at.values():
+            await until_stale(place)
+        assert before == await ask(client)
+        third = await system.publish("m", stories["stories-v1"])
+        assert (second.revision + 1, first.artifact_id) == (third.revision, (await ask(client))[0])
+        assert not (await control.status(10)).is_stale

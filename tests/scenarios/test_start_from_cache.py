@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from services.common.client import Client
+from services.common.rpc.address import Address
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.test_swapping import TICKETS, ask
 from tests.scenarios.test_unpublishing import SERVING, health, until
@@ -18,9 +19,10 @@ Start = Callable[..., Any]
 async def test_an_engine_starts_from_what_was_committed_last(
     start: Start, stories: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Without a word of the registry it has its model ACTIVE again; afterwards it follows the next publish.
+    """Without a word of the registry it has its model ACTIVE again, and answers; afterwards it follows the next publish.
 
-    Fault injection: turns red (it is never ready) when the manager waits for the registry whatever it remembers.
+    Fault injection: turns red when the manager waits for the registry whatever it remembers (it is never ready), or when
+    schedulers take only the registry's word for a restart (NO_ENGINE).
     """
     settings = {
         **TICKETS,
@@ -36,9 +38,11 @@ async def test_an_engine_starts_from_what_was_committed_last(
             await ask(client)
         with system.registry.outage():
             await system.end("engine")
-            engine = await scope.enter_async_context(system.another("engine"))
+            at = Address.parse(system.engine)
+            engine = await scope.enter_async_context(system.another("engine", listen=at))
             async with health(engine) as watch:
                 await until(watch, SERVING)
+            assert before == await ask(client)
         assert before == await ask(client)
         second = await system.publish("m", stories["stories-v2"])
         assert second.artifact_id == (await ask(client))[0]

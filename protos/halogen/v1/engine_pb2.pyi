@@ -84,16 +84,18 @@ class ResidentGeneration(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.GenerationState, str]] = ..., block_bytes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., max_context_tokens: _Optional[int] = ..., expected_answer_tokens: _Optional[int] = ...) -> None: ...
 
 class OccupancySnapshot(_message.Message):
-    __slots__ = ("arena_bytes", "tickets", "generations", "max_concurrent_requests")
+    __slots__ = ("arena_bytes", "tickets", "generations", "max_concurrent_requests", "engine_id")
     ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
     TICKETS_FIELD_NUMBER: _ClassVar[int]
     GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_CONCURRENT_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     arena_bytes: int
     tickets: _containers.RepeatedCompositeFieldContainer[LiveTicket]
     generations: _containers.RepeatedCompositeFieldContainer[ResidentGeneration]
     max_concurrent_requests: int
-    def __init__(self, arena_bytes: _Optional[int] = ..., tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ..., max_concurrent_requests: _Optional[int] = ...) -> None: ...
+    engine_id: str
+    def __init__(self, arena_bytes: _Optional[int] = ..., tickets: _Optional[_Iterable[_Union[LiveTicket, _Mapping]]] = ..., generations: _Optional[_Iterable[_Union[ResidentGeneration, _Mapping]]] = ..., max_concurrent_requests: _Optional[int] = ..., engine_id: _Optional[str] = ...) -> None: ...
 
 class OccupancyDelta(_message.Message):
     __slots__ = ("tickets", "closed_ticket_ids", "generations", "arena_bytes", "generations_changed")

@@ -12,23 +12,23 @@ log = structlog.get_logger()
 
 
 class RegistryContact:
-    """Told by those who talk to the registry: what they cannot write, and what has vanished from it.
+    """Told by those who talk to the registry: what they cannot write, and what it has lost.
 
     What is stale is served on. Every loss of contact is one line in the log, its end another.
     """
 
     def __init__(self) -> None:
         self._away = ""
-        self._vanished: dict[str, None] = {}  # in order
+        self._astray: dict[str, str] = {}  # key to what has become of it, in order
         self._pulse = Pulse()
 
     @property
     def stale(self) -> str:
         """Why it may be out of date, in a few words; empty while it is current."""
-        if self._away or not self._vanished:
+        if self._away or not self._astray:
             return self._away
-        first, *more = self._vanished
-        return f"{first} has vanished from the registry" + (f", and {len(more)} more have" if more else "")
+        (first, what), *more = self._astray.items()
+        return f"{first} {what}" + (f", and {len(more)} more have" if more else "")
 
     def lost(self, why: str) -> None:
         """The registry does not answer, or has given this process up."""
@@ -46,17 +46,24 @@ class RegistryContact:
 
     def vanished(self, key: str) -> None:
         """What was said is not there any more, although nobody may take it back."""
-        if key not in self._vanished:
-            log.warning("registry_record_vanished", key=key)
-        self._vanished[key] = None
-        self._pulse.beat()
+        self._note(key, "registry_record_vanished", "has vanished from the registry")
+
+    def gone_back(self, key: str) -> None:
+        """An older revision is there than was said before: the registry comes from a backup."""
+        self._note(key, "registry_record_gone_back", "has gone back to an older revision in the registry")
 
     def there(self, key: str) -> None:
         """The registry says something under that key."""
-        if key in self._vanished:
-            del self._vanished[key]
+        if key in self._astray:
+            del self._astray[key]
             self._pulse.beat()
 
     def changes(self) -> AsyncGenerator[None, None]:
         """Yields after changes; several may come as one. Never ends by itself."""
         return self._pulse.beats()
+
+    def _note(self, key: str, event: str, what: str) -> None:
+        if self._astray.get(key) != what:
+            log.warning(event, key=key)
+        self._astray[key] = what
+        self._pulse.beat()

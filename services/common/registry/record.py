@@ -6,6 +6,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
+from services.common.ids import Revision
+
 
 class Record(BaseModel):
     """A value in the registry: frozen, canonical JSON on the wire. Unknown fields of newer writers are kept out."""
@@ -19,3 +21,9 @@ class Record(BaseModel):
     def decode(cls, value: bytes) -> Self:
         """Raises pydantic.ValidationError, a ValueError, when `value` is not such a record."""
         return cls.model_validate_json(value)
+
+
+class Revised(Record):
+    """What a revision says. Under one key revisions only rise, so that a lower one is nothing new."""
+
+    revision: Revision

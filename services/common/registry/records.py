@@ -9,7 +9,7 @@ from pydantic import field_validator
 
 from services.common.ids import ArtifactId, Cohort, InstanceId, ModelName, ProcessId, Revision
 from services.common.registry.publish_records import Failure, Strategy
-from services.common.registry.record import Record
+from services.common.registry.record import Record, Revised
 
 
 class ArtifactState(enum.StrEnum):
@@ -56,7 +56,7 @@ class Served(Record):
     artifact_id: ArtifactId | None
 
 
-class Target(Record):
+class Target(Revised):
     """targets/{model}/{cohort}: what the cohort shall serve; no artifact says that it shall serve nothing.
 
     trace_parent (W3C trace context) is the publish's; those who act on the target go on with its trace. failure is
@@ -65,7 +65,6 @@ class Target(Record):
     before it hears of the commit that came first. None: nothing yet, or a gateway of an older version wrote it.
     """
 
-    revision: Revision
     artifact_id: ArtifactId | None
     who: str
     why: str
@@ -75,14 +74,13 @@ class Target(Record):
     served: Served | None = None
 
 
-class Serving(Record):
+class Serving(Revised):
     """serving/{model}/{cohort}: what gateways use, written once engines and gateways are ready for it.
 
     ready are the engines that had it ACTIVE then, to tell later whose absence is missed. No artifact says that the cohort was unpublished: the record stays, so that nobody takes an absent one for the
     wish to unload, nor a late writer an older revision for news.
     """
 
-    revision: Revision
     artifact_id: ArtifactId | None
     ready: tuple[ProcessId, ...] = ()
 
@@ -208,10 +206,7 @@ class EngineRecord(ProcessRecord):
     @field_validator("generations", "progress", mode="before")
     @classmethod
     def _leave_out_unknown(cls, value: Any) -> Any:
-        """Newer engines may have states that this build does not know; the rest of what they say counts."""
-        if not isinstance(value, list):
-            return value
-        return [each for each in value if each.get("state", "") in {None, *GenerationState.__members__}]
+        return _known(value, state=(None, *GenerationState), cohort=tuple(Cohort))
 
 
 class LoaderRecord(ProcessRecord):
@@ -247,9 +242,25 @@ class GatewayRecord(ProcessRecord):
     artifact_ids: tuple[ArtifactId, ...] = ()
     text_failures: tuple[TextFailure, ...] = ()
 
+    @field_validator("text_failures", mode="before")
+    @classmethod
+    def _leave_out_unknown(cls, value: Any) -> Any:
+        return _known(value, cohort=tuple(Cohort))
+
 
 class SchedulerRecord(ProcessRecord):
     """schedulers/{id}: the term in which it leads, 0 while it stands by; whether it knows a registry to push to."""
 
     term: int = 0
     pushes: bool = False
+
+
+def _known(entries: Any, **fields: tuple[str | None, ...]) -> Any:
+    """Without those that have a value in one of `fields` which only newer builds know: the rest of what is said counts."""
+    if not isinstance(entries, list):
+        return entries
+    return [
+        each
+        for each in entries
+        if not isinstance(each, dict) or all(each.get(name, known[0]) in known for name, known in fields.items())
+    ]

@@ -13,7 +13,7 @@ from services.common.background import background
 from services.common.pulse import Pulse
 from services.common.registry.contact import RegistryContact
 from services.common.registry.keys import check
-from services.common.registry.record import Record
+from services.common.registry.record import Record, Revised
 from services.common.registry.store import Changes, Snapshot, Store
 
 R = TypeVar("R", bound=Record)
@@ -31,10 +31,11 @@ class View(Generic[R]):
         store: The registry.
         prefix: One of `registry.keys`' prefixes.
         record_type: What its values are.
-        keeps: Whether what was said stands until something newer is: a key that vanishes keeps its last record.
+        keeps: Whether what was said stands until something newer is: a key that vanishes keeps its last record, and one that
+            goes back to an older revision the newest that it had.
         group_of: Tells what a record, under its key, is of: of what is of the same only the record under the last key
             is kept, and once that vanishes none until the next comes. None keeps all.
-        contact: Where it keeps them, told of those that vanish.
+        contact: Where it keeps them, told of those that vanish or go back.
 
     Attributes:
         records: Key to record, as last heard; the same mapping for the life of the view.
@@ -117,21 +118,32 @@ class View(Generic[R]):
                 self._contact.vanished(key)
 
     def _decode(self, key: str, value: bytes) -> None:
-        self._contact.there(key)
         try:
             check(key)
             record = self._record_type.decode(value)
         except ValueError as failure:
+            self._contact.there(key)
             self._pass_over(key, value, failure)
-        else:
-            self._passed_over.pop(key, None)
-            if self._is_last(key, record):
-                self._records[key] = record
+            return
+        self._passed_over.pop(key, None)
+        if self._goes_back(key, record):
+            self._contact.gone_back(key)
+            return
+        self._contact.there(key)
+        if self._is_last(key, record):
+            self._records[key] = record
 
     def _pass_over(self, key: str, value: bytes, failure: ValueError) -> None:
         if self._passed_over.get(key) != value:
             self._passed_over[key] = value
             log.warning("registry_record_invalid", key=key, error=str(failure))
+
+    def _goes_back(self, key: str, record: R) -> bool:
+        """Whether an older revision comes after a newer one, as from a registry restored from a backup."""
+        standing = self._records.get(key)
+        if not (self._keeps and isinstance(record, Revised) and isinstance(standing, Revised)):
+            return False
+        return record.revision < standing.revision
 
     def _is_last(self, key: str, record: R) -> bool:
         """Whether none of its group comes after it; those before it are let go."""

@@ -37,7 +37,8 @@ class EtcdServer:
     def __init__(self, directory: Path, extra: Sequence[str] = ()) -> None:
         self.port = free_port()
         self.endpoint = f"127.0.0.1:{self.port}"
-        etcd = command(directory / "data", self.port, free_port())
+        self._data, self._peer_port = directory / "data", free_port()
+        etcd = command(self._data, self.port, self._peer_port)
         self._argv = [*DIE_WITH_PARENT, *etcd, "--unsafe-no-fsync", *extra]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -55,6 +56,18 @@ class EtcdServer:
         if self._process:
             self._process.kill()
             self._process.wait(10)
+
+    def restore(self, backup: Path) -> None:
+        """What it has is replaced by what `control("snapshot", "save", ...)` has written; to be called while it is down."""
+        shutil.rmtree(self._data)
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        member = ["--name", "local", "--initial-advertise-peer-urls", peer, "--initial-cluster", f"local={peer}"]
+        tool = find_etcd().with_name("etcdutl")
+        subprocess.run(
+            [str(tool), "snapshot", "restore", str(backup), "--data-dir", str(self._data), *member],
+            check=True,
+            capture_output=True,
+        )
 
     def control(self, *arguments: str) -> str:
         """Runs etcdctl, waiting for the server if need be."""

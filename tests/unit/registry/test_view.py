@@ -154,6 +154,29 @@ async def test_a_view_that_keeps_lets_nothing_go_for_being_gone() -> None:
         await until(view, {"serving/m/stable": serving(8), "serving/m/canary": serving(1)})
 
 
+async def test_a_view_that_keeps_goes_back_to_no_older_revision() -> None:
+    """A registry restored from a backup says less than it did: that is stale, and logged once, until something newer comes.
+
+    Fault injection: turns red when `_goes_back` always says no, or `_decode` takes what goes back for being there.
+    """
+    store, contact = MemoryStore(), RegistryContact()
+    await store.put("serving/m/stable", serving(3).encode())
+    with structlog.testing.capture_logs() as logs:
+        async with View(store, keys.SERVING, Serving, keeps=True, contact=contact) as view:
+            await view.synced()
+            await store.put("serving/m/stable", serving(2).encode())
+            await store.put("serving/m/canary", serving(1).encode())
+            await until(view, {"serving/m/stable": serving(3), "serving/m/canary": serving(1)})
+            await store.put("serving/m/canary", serving(4).encode())
+            store.compact()
+            await until(view, {"serving/m/stable": serving(3), "serving/m/canary": serving(4)})
+            assert "serving/m/stable has gone back to an older revision in the registry" == contact.stale
+            await store.put("serving/m/stable", serving(5).encode())
+            await until(view, {"serving/m/stable": serving(5), "serving/m/canary": serving(4)})
+            assert "" == contact.stale
+    assert ["registry_record_gone_back"] == [entry["event"] for entry in logs]
+
+
 async def test_of_a_group_only_the_last_record_is_held() -> None:
     """What came before it is let go, in a snapshot and after, an older one that is written anew stays out.
 

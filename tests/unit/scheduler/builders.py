@@ -126,6 +126,7 @@ def snapshot(
     max_tickets: int = 0,
 ) -> Snapshot:
     return Snapshot(
+        engine_id=engine.id,
         engine_instance_id=engine.instance_id,
         arena_bytes=blocks * BLOCK_BYTES,
         tickets=tuple(tickets),

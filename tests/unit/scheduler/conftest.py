@@ -20,6 +20,7 @@ from services.common.background import background
 from services.common.lifecycle import Stop
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
+from services.common.registry.records import EngineRecord
 from services.common.rpc.address import Address
 from services.common.rpc.client import connect
 from services.common.rpc.options import SERVER_OPTIONS
@@ -51,16 +52,24 @@ class FakeEngine(EngineServiceServicer):
         self.tickets: dict[str, pb.LiveTicket] = {}
         self.watched = asyncio.Event()
 
-    async def start(self) -> None:
-        """A fresh instance, on the same port as before; registered."""
+    async def start(self, *, at: int | None = None, registers: bool = True) -> None:
+        """A fresh instance, on the same port as before or `at` another's; registered, unless the registry is away."""
         self._starts += 1
+        self._port = self._port if at is None else at
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         add_EngineServiceServicer_to_server(self, self._server)
         self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()
-        record = engine_record(self._name, start=self._starts, address=f"127.0.0.1:{self._port}")
-        self.instance_id = record.instance_id
-        await self._store.put(keys.engine(record.id), record.encode())
+        self.instance_id = self._record.instance_id
+        if registers:
+            await self.register()
+
+    async def register(self) -> None:
+        await self._store.put(keys.engine(self._record.id), self._record.encode())
+
+    @property
+    def _record(self) -> EngineRecord:
+        return engine_record(self._name, start=self._starts, address=f"127.0.0.1:{self._port}")
 
     async def kill(self) -> None:
         """Dies without a word: streams break, live tickets are gone, the record stands."""
@@ -119,6 +128,7 @@ class FakeEngine(EngineServiceServicer):
     def _snapshot(self) -> pb.OccupancySnapshot:
         return pb.OccupancySnapshot(
             arena_bytes=self._blocks * BLOCK_BYTES,
+            engine_id=self._name,
             tickets=self.tickets.values(),
             generations=[
                 pb.ResidentGeneration(

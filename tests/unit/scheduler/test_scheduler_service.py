@@ -215,6 +215,15 @@ async def test_a_second_snapshot_on_a_stream_replaces_the_first(
     assert (await waiting).ticket.ticket_id
 
 
+async def until_heard(scheduler: Scheduler, *instances: str) -> pb.GetOccupancyResponse:
+    """Returns when these are the instances whose word on their memory is at hand."""
+
+    def reached(state: pb.GetOccupancyResponse) -> bool:
+        return sorted(instances) == sorted(it.engine_instance_id for it in state.engines if it.arena_bytes)
+
+    return await until(scheduler, reached)
+
+
 async def test_an_engine_restarted_is_a_new_place(scheduler: Scheduler, make_engine: MakeEngine) -> None:
     """Tickets of the dead instance are forgotten, and new ones name its successor."""
     engine = make_engine()
@@ -229,6 +238,61 @@ async def test_an_engine_restarted_is_a_new_place(scheduler: Scheduler, make_eng
     assert ("e-1", "e-2") == (before, after)
     state = await until(scheduler, lambda state: len(state.engines) == 1)
     assert "e-2" == state.engines[0].engine_instance_id
+
+
+async def test_an_engine_restarted_while_the_registry_is_away_is_granted_on(
+    scheduler: Scheduler, make_engine: MakeEngine
+) -> None:
+    """Its word at the address that is registered for it is enough. What else the registry says meanwhile changes nothing,
+    and its own record in the end counts no ticket twice.
+
+    Fault injection: turns red when `_listen` refuses every other instance, when `_read` takes records as they are (the
+    old instance comes back), or when `_note_restart` notes who restarted rather than whose the record is (the second restart
+    is not found).
+    """
+    engine = make_engine()
+    await engine.start()
+    await engine.watched.wait()
+    assert "e-1" == (await scheduler.GrantTicket(ask(10))).ticket.engine_instance_id
+    for name in ("e-2", "e-3"):
+        await engine.kill()
+        await engine.start(registers=False)
+        state = await until_heard(scheduler, name)
+        assert 0 == state.engines[0].promised_bytes
+    granted = await scheduler.GrantTicket(ask(4))
+    assert ("e-3", f"127.0.0.1:{engine._port}") == (granted.ticket.engine_instance_id, granted.engine_address)
+    engine.redeem(granted.ticket)
+    other = make_engine(name="f")
+    await other.start()
+    await until_heard(scheduler, "e-3", "f-1")
+    await engine.register()
+    await other.deregister()
+    await other.kill()
+    state = await until(scheduler, lambda state: len(state.engines) == 1)
+    assert ("e-3", 400, 1) == (
+        state.engines[0].engine_instance_id,
+        state.engines[0].promised_bytes,
+        state.engines[0].tickets,
+    )
+
+
+async def test_another_engine_at_a_known_address_is_not_granted_on(
+    scheduler: Scheduler, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes by a port that another engine had is not what the registry says.
+
+    Fault injection: turns red when `_note_restart` does not compare the engines' ids.
+    """
+    monkeypatch.setattr(engines, "LOST_AFTER_S", 0.1)
+    engine, foreign = make_engine(), make_engine(name="f")
+    await engine.start()
+    await engine.watched.wait()
+    await engine.kill()
+    await foreign.start(at=engine._port, registers=False)
+    await foreign.watched.wait()
+    waiting = scheduler.GrantTicket(ask())
+    assert "NO_ENGINE" == (await refusal(waiting)).reason
+    assert ["e-1"] == [each.engine_instance_id for each in (await occupancy(scheduler)).engines]
 
 
 async def test_an_engine_whose_lease_ended_serves_on_while_its_stream_lives(
