@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from halogen.v1 import control_pb2 as pb
 from services.cli import delivery
+from services.cli.aftermath import settled
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import START_S, ControlClient, Order
 from services.cli.id_prefix import ID_PREFIX_PATTERN, completed
@@ -173,8 +174,9 @@ def _kept(status: pb.Status, order: Order) -> Published | None:
     return standing
 
 
-async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> None:
-    """Returns once that revision, or a later one of its cohort, is served.
+async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> Published:
+    """Returns once that revision, or a later one of its cohort, is served: it, or the publish of the same artifact that
+    came before it was.
 
     Raises:
         CommandError: It has failed, another publish came before it, or the time is over; the line says who is waited
@@ -182,19 +184,39 @@ async def wait_until_serving(control: ControlClient, wanted: Published, timeout_
     """
     try:
         async with asyncio.timeout(timeout_s):
-            await _until_applied(control, wanted)
+            while newer := await _until_applied(control, wanted):
+                err.print(
+                    f"revision {wanted.revision} of {wanted.model}@{wanted.cohort} was superseded by revision "
+                    f"{newer.revision}, which is of the same artifact"
+                )
+                wanted = newer
             await _until_active(control, wanted)
     except TimeoutError:
-        raise CommandError(wanted.lateness(await control.status(STATUS_S), timeout_s)) from None
+        status = await control.status(STATUS_S)
+        raise CommandError(wanted.given_up(status) or wanted.lateness(status, timeout_s)) from None
+    return wanted
 
 
-async def _until_applied(control: ControlClient, wanted: Published) -> None:
+async def _until_applied(control: ControlClient, wanted: Published) -> Published | None:
+    """The publish of the same artifact that came before it was applied; None: it was."""
     outcomes = control.watch_publish(wanted.model, wanted.revision)
     with contextlib.suppress(NotFound):  # a publish that stands may be older than the last that are kept
         async with contextlib.aclosing(outcomes):
             async for outcome in outcomes:
-                if failure := wanted.defeat(outcome):
+                if newer := await _alike(control, wanted, outcome.superseded_by):
+                    return newer
+                is_failed = outcome.state == pb.PUBLISH_STATE_FAILED
+                status = await settled(control, wanted.model) if is_failed else pb.Status()
+                if failure := wanted.defeat(outcome, status):
                     raise CommandError(failure)
+    return None
+
+
+async def _alike(control: ControlClient, wanted: Published, revision: int) -> Published | None:
+    """The publish under that revision (0: none), if it is of the same artifact."""
+    entries = await control.publishes(wanted.model, wanted.cohort, STATUS_S) if revision else ()
+    alike = any((each.revision, each.artifact_id) == (revision, wanted.artifact_id) for each in entries)
+    return wanted._replace(revision=revision) if alike else None
 
 
 async def _until_active(control: ControlClient, wanted: Published) -> None:
@@ -205,6 +227,19 @@ async def _until_active(control: ControlClient, wanted: Published) -> None:
                 return
             if failure := wanted.failure(status):
                 raise CommandError(failure)
+
+
+async def _check_expected(control: ControlClient, order: Order) -> None:
+    """Raises CommandError where the model is beyond the expected revision; a gateway that is behind lets it pass for now."""
+    if order.expected_revision is None:
+        return
+    cohorts = (await control.status(STATUS_S)).cohorts
+    now = max((each.desired_revision for each in cohorts if each.model == order.model), default=0)
+    if now > order.expected_revision:
+        raise CommandError(
+            f"{order.model} is at revision {now}, not {order.expected_revision}; nothing was copied: look (halogen history "
+            f"{order.model}), and ask again if that is still wanted"
+        )
 
 
 async def publish(
@@ -237,6 +272,8 @@ async def publish(
     with span("publish", {MODEL: order.model, COHORT: order.cohort}):
         async with ControlClient(gateway) as control:
             await control.connect(patience_s)
+            if not once:  # what stands may be just what is wanted
+                await _check_expected(control, order)
             with byte_progress() as progress:
                 artifact_id = await (
                     register(control, order, artifact, store, progress, reverify=reverify)
@@ -246,5 +283,5 @@ async def publish(
             published = await name(control, order._replace(artifact_id=artifact_id), once=once)
             if wait_s:
                 with err.status("waiting for the engines and the gateways"):
-                    await wait_until_serving(control, published, wait_s)
+                    published = await wait_until_serving(control, published, wait_s)
             return published

@@ -7,15 +7,24 @@ from collections.abc import Sequence
 import pytest
 
 from services.common.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
-from services.common.ids import ArtifactId, Cohort, Revision
+from services.common.ids import ArtifactId, Cohort, ProcessId, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.publish_records import CommitRecord, Failure, Stage
-from services.common.registry.records import Serving, Target
+from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.common.registry.store import Delete, Entry, Listing, Put, Unchanged
 from services.gateway.control import Control
 from services.gateway.rollbacks import Committed, RollbackOrder, RolledBack, chosen
-from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
+from tests.unit.gateway.control.builders import (
+    MODEL,
+    CutStore,
+    Loader,
+    engine,
+    manifest,
+    order,
+    read,
+    registered,
+)
 
 A, B, C = (manifest(digit).id for digit in "abc")
 BACK = RollbackOrder(MODEL, Cohort.STABLE, None, None, who="ada", why="test")
@@ -87,6 +96,13 @@ async def named(store: MemoryStore) -> Target:
     return target
 
 
+async def fail(store: MemoryStore) -> None:
+    """The leader gives up what is named."""
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    failed = (await named(store)).model_copy(update={"failure": failure})
+    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
+
+
 @pytest.fixture
 async def ready(control: Control) -> Control:
     """Control of three artifacts that can be published."""
@@ -125,18 +141,32 @@ async def test_a_rollback_never_goes_to_what_is_pending(ready: Control, store: C
 
 
 async def test_a_rollback_leaves_what_is_pending(ready: Control, store: CutStore) -> None:
-    """Where that is something else, as it leaves what has failed.
-
-    Fault injection: turns red when `check_not_pending` does not compare artifacts, or not how the publish stands.
-    """
+    """Where that is something else. Fault injection: turns red when `check_not_pending` does not compare artifacts."""
     for artifact_id in (B, A):
         await serve(ready, store, artifact_id)
     await ready.publications.publish(order(C))
     assert RolledBack(Revision(4), B) == await ready.rollbacks.roll_back(BACK)
-    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
-    failed = (await named(store)).model_copy(update={"failure": failure})
-    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
-    assert RolledBack(Revision(5), B) == await ready.rollbacks.roll_back(BACK)
+
+
+async def test_a_rollback_does_not_leave_what_is_sound_for_a_publish_that_failed(
+    ready: Control, store: CutStore
+) -> None:
+    """Engines have gone back to what was served by then; going back further, or publishing that again, is asked for by name.
+
+    Fault injection: turns red when `roll_back` does not ask `check_not_failed`, or that asks for no failure.
+    """
+    for artifact_id in (B, A):
+        await serve(ready, store, artifact_id)
+    await ready.publications.publish(order(C))
+    await fail(store)
+    with pytest.raises(
+        PreconditionFailed, match=r"revision 3 of m@stable has failed, so revision 2, .* stays .*--to"
+    ) as raised:
+        await ready.rollbacks.roll_back(BACK)
+    assert "ROLLBACK_OF_FAILED" == raised.value.reason
+    for revision, (named_by, artifact_id) in enumerate([(1, B), (2, A)], start=4):
+        back = BACK._replace(to_revision=Revision(named_by))
+        assert RolledBack(Revision(revision), artifact_id) == await ready.rollbacks.roll_back(back)
 
 
 async def test_a_model_that_was_never_published_is_said_to_be_none(ready: Control) -> None:
@@ -183,6 +213,17 @@ async def test_an_abort_of_the_first_publish_leaves_nothing(ready: Control, stor
     assert (await named(store)).artifact_id is None
 
 
+async def test_an_abort_of_another_revision_than_the_expected_one_is_refused(
+    ready: Control, store: CutStore
+) -> None:
+    """Whoever wants to end something is not told to publish. Turns red when: `next_revision` says so."""
+    await serve(ready, store, A)
+    await ready.publications.publish(order(B))
+    with pytest.raises(Conflict, match=r"at revision 2, not 1; nothing was changed: look .*, and ask again"):
+        await ready.aborts.abort(order(None, expected=1))
+    assert B == (await named(store)).artifact_id
+
+
 async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutStore) -> None:
     """Not what is served, has failed, was withdrawn or was never there."""
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
@@ -191,15 +232,39 @@ async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutSto
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
         await ready.aborts.abort(order(None))
     await ready.publications.publish(order(B))
-    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
-    failed = (await named(store)).model_copy(update={"failure": failure})
-    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
-    with pytest.raises(
-        PreconditionFailed, match="pending: revision 2 has failed, what is served is revision 1; see"
-    ):
+    await fail(store)
+    with pytest.raises(PreconditionFailed, match="pending: revision 2 has failed, "):
         await ready.aborts.abort(order(None))
     await ready.publications.publish(order(None))
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await ready.aborts.abort(order(None))
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (GenerationState.ACTIVE, "what is served is revision 1; see"),
+        (GenerationState.FETCHING, "what is served is revision 1; see"),
+        (GenerationState.RETIRED, "and no engine has revision 1 any more: nothing serves, publish again; see"),
+    ],
+)
+async def test_what_serves_after_a_failure_is_what_engines_have(
+    ready: Control, store: CutStore, state: GenerationState, expected: str
+) -> None:
+    """A publish that drained first may have left nothing; what is on its way back counts.
+
+    Fault injection: turns red when `_what_serves` asks serving/ alone.
+    """
+    await serve(ready, store, A)
+    held = GenerationRecord(
+        model=MODEL, cohort=Cohort.STABLE, revision=Revision(1), artifact_id=A, state=state
+    )
+    record = engine().model_copy(update={"generations": (held,)})
+    await store.put(keys.engine(record.id), record.encode())
+    await store.put(keys.engine(ProcessId("torn")), b"no record")
+    await ready.publications.publish(order(B))
+    await fail(store)
+    with pytest.raises(PreconditionFailed, match=f"pending: revision 2 has failed, {expected}"):
         await ready.aborts.abort(order(None))
 
 
