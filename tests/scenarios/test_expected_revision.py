@@ -21,9 +21,7 @@ async def after(system: Cluster, expected: int, artifact: Path, *, once: bool = 
     """Publishes the artifact after that revision."""
     order = Order("m", "stable", "", who="test", why="test", expected_revision=expected)
     store = str(system.store)
-    return await publish.publish(
-        system.gateway, order, artifact, store, reverify=False, wait_s=60, once=once
-    )
+    return await publish.publish(system.gateway, order, artifact, store, reverify=False, wait_s=60, once=once)
 
 
 async def test_what_comes_too_late_is_not_even_copied(start: Start, stories: dict[str, Path]) -> None:

@@ -17,7 +17,6 @@ from services.common.registry.records import (
     TextFailure,
 )
 
-
 MIN_READY: Final = 1  # engines, for publishes that do not say
 
 

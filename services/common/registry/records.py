@@ -262,5 +262,6 @@ def _known(entries: Any, **fields: tuple[str | None, ...]) -> Any:
     return [
         each
         for each in entries
-        if not isinstance(each, dict) or all(each.get(name, known[0]) in known for name, known in fields.items())
+        if not isinstance(each, dict)
+        or all(each.get(name, known[0]) in known for name, known in fields.items())
     ]

@@ -61,7 +61,14 @@ class EtcdServer:
         """What it has is replaced by what `control("snapshot", "save", ...)` has written; to be called while it is down."""
         shutil.rmtree(self._data)
         peer = f"http://127.0.0.1:{self._peer_port}"
-        member = ["--name", "local", "--initial-advertise-peer-urls", peer, "--initial-cluster", f"local={peer}"]
+        member = [
+            "--name",
+            "local",
+            "--initial-advertise-peer-urls",
+            peer,
+            "--initial-cluster",
+            f"local={peer}",
+        ]
         tool = find_etcd().with_name("etcdutl")
         subprocess.run(
             [str(tool), "snapshot", "restore", str(backup), "--data-dir", str(self._data), *member],

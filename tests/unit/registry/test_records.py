@@ -15,7 +15,9 @@ GENERATION = {"model": "m", "cohort": "stable", "revision": 1, "artifact_id": "a
 
 
 @pytest.mark.parametrize("newer", [{"cohort": "shadow"}, {"state": "HIBERNATING"}])
-def test_what_an_engine_says_of_a_cohort_or_state_that_is_not_known_is_left_out(newer: dict[str, Any]) -> None:
+def test_what_an_engine_says_of_a_cohort_or_state_that_is_not_known_is_left_out(
+    newer: dict[str, Any],
+) -> None:
     """The rest of its record counts.
 
     Fault injection: turns red when `_known` looks at one of the two fields alone.

@@ -245,7 +245,10 @@ async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutSto
     [
         (GenerationState.ACTIVE, "what is served is revision 1; see"),
         (GenerationState.FETCHING, "what is served is revision 1; see"),
-        (GenerationState.RETIRED, "and no engine has revision 1 any more: nothing serves, publish again; see"),
+        (
+            GenerationState.RETIRED,
+            "and no engine has revision 1 any more: nothing serves, publish again; see",
+        ),
     ],
 )
 async def test_what_serves_after_a_failure_is_what_engines_have(
