@@ -30,7 +30,7 @@ from services.engine.run import Run
 from services.engine.sequence import Sequence, TokenRequest
 from services.engine.step_loop import StepLoop
 from services.engine.step_tally import StepTally
-from services.engine.stepper import FinishReason, Outcome, Stepper, Update
+from services.engine.stepper import Outcome, Stepper, Update, name_of
 from services.engine.swap_space import SwapSpace
 from services.engine.timeline import StepTimes, Timeline
 from services.engine.token_stream import TokenStream
@@ -286,7 +286,7 @@ class Engine:
         except Exception:
             log.exception("close_failed", request_id=job.sequence.request.id)
             self._fail(job, run)
-        self.ended[_name(run.end(outcome))] += 1
+        self.ended[name_of(run.end(outcome))] += 1
         self._lending.learn(job, run.model, outcome)
 
     def _fail_all(self) -> None:
@@ -298,7 +298,3 @@ class Engine:
         failure = InternalError("the engine failed; ask again", reason="STEP_FAILED")
         self._loop.end(job, failure)
         run.end(failure)
-
-
-def _name(outcome: Outcome) -> str:
-    return outcome.value if isinstance(outcome, FinishReason) else outcome.reason.lower()

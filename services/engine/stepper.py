@@ -33,6 +33,11 @@ class FinishReason(enum.Enum):
 Outcome = FinishReason | HalogenError
 
 
+def name_of(outcome: Outcome) -> str:
+    """A finish reason's, or an error's."""
+    return outcome.value if isinstance(outcome, FinishReason) else outcome.reason.lower()
+
+
 class _LineKey(NamedTuple):
     """Jobs of one line wait for each other; lines take turns."""
 
