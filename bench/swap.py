@@ -29,7 +29,7 @@ from bench.ask import SMOLLM2_MIX, Mix, Size
 from bench.figure import Figure, write_figures
 from bench.loader import host
 from bench.program import REPOSITORY
-from bench.swap_figures import figures, lines
+from bench.swap_figures import LEAST_TOKENS, figures, lines
 from bench.swap_leg import Leg, swap
 from bench.swap_models import Pair
 from bench.swap_rollback import beside_slow_fetch_s
@@ -49,7 +49,7 @@ def stories(pair: Pair, swaps: int) -> Leg:
         mix=Mix(512, short=Size(40, 20), long=Size(110, 60)),
         kv_arena_bytes=16 << 20,
         settling=350,
-        ticket_ttl_s=1,
+        window_tokens=0,
         steady_s=1,
         capacity_s=5,
         is_large=False,
@@ -62,7 +62,8 @@ def smollm2(pair: Pair, swaps: int) -> Leg:
         pair=pair,
         swaps=swaps,
         mix=SMOLLM2_MIX,
-        ticket_ttl_s=15,
+        window_tokens=LEAST_TOKENS,
+        settling=4,
         steady_s=10,
         capacity_s=20,
     )
@@ -74,7 +75,7 @@ def llama(pair: Pair, swaps: int) -> Leg:
         pair=pair,
         swaps=swaps,
         mix=Mix(32_000, short=Size(30, 40), long=Size(200, 120)),
-        ticket_ttl_s=40,
+        window_tokens=LEAST_TOKENS,
         steady_s=20,
         capacity_s=40,
         prompts=10,
@@ -83,7 +84,7 @@ def llama(pair: Pair, swaps: int) -> Leg:
 
 
 def _shrunk(leg: Leg) -> Leg:
-    return dataclasses.replace(leg, steady_s=0.5, capacity_s=1.5, prompts=8, settling=0)
+    return dataclasses.replace(leg, steady_s=0.5, capacity_s=1.5, prompts=8, settling=0, window_tokens=0)
 
 
 class Bench:

@@ -19,6 +19,8 @@ from services.cli.home import Home
 from services.common.ids import ArtifactId
 
 SHARE: Final = 0.6  # of the capacity
+_LEAST_TTL_S: Final = 1.0
+_SPARE: Final = 1.3  # of a drain, as arrivals come by chance
 _SEED: Final = 7
 
 
@@ -28,7 +30,7 @@ class Leg:
 
     Attributes:
         name: For people, and the end of its figures' names.
-        ticket_ttl_s: A drain lasts as long at least.
+        window_tokens: That are delivered inside of each window at least: drains are made as long as that takes.
         steady_s: Of load before every swap.
         capacity_s: Of measuring capacity.
         prompts: How many different ones there are.
@@ -43,11 +45,11 @@ class Leg:
     pair: Pair
     swaps: int
     mix: Mix
-    ticket_ttl_s: float
+    window_tokens: int
     steady_s: float
     capacity_s: float
     prompts: int = 20
-    kv_arena_bytes: int = 1 << 30
+    kv_arena_bytes: int = 256 << 20
     settling: int = 0  # even: the pair then stands as it stood
     is_cold: bool = False
     is_large: bool = True
@@ -93,8 +95,11 @@ class Swapped:
 async def swap(leg: Leg, home: Home) -> Swapped:
     """Runs a leg in a system of its own."""
     flags = {"engine": ("--kv-arena-bytes", str(leg.kv_arena_bytes))}
-    async with running(home, leg.ticket_ttl_s, flags) as system:
-        return await _Run(leg, system).run()
+    async with running(home, _LEAST_TTL_S, flags) as system:
+        capacity = await _Run(leg, system).capacity()
+    ttl_s = max(_LEAST_TTL_S, _SPARE * leg.window_tokens / (SHARE * capacity))  # a drain lasts as long
+    async with running(home, ttl_s, flags) as system:
+        return await _Run(leg, system).run(capacity)
 
 
 class _Run:
@@ -110,12 +115,17 @@ class _Run:
         self._applied_s: list[float] = []
         self._memory: list[Memory] = []
 
-    async def run(self) -> Swapped:
+    async def capacity(self) -> float:
+        """Tokens a second, of the first of the pair."""
+        await self._system.operator.register(*self._leg.pair)
+        await self._settle(self._leg.pair[0])
+        return await self._load.capacity(self._leg.capacity_s)
+
+    async def run(self, capacity: float) -> Swapped:
         await self._system.operator.register(*self._leg.pair)
         for artifact_id in self._leg.pair:
             await self._settle(artifact_id)
             await self._oracle.learn(artifact_id)
-        capacity = await self._load.capacity(self._leg.capacity_s)
         rate = SHARE * capacity / self._load.tokens_per_request
         begin_s = time.time()
         async with self._load.arriving(rate):

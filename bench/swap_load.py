@@ -18,7 +18,7 @@ from services.common.ids import ArtifactId
 
 MODEL: Final = "swapped"
 AT_ONCE: Final = 16  # requests under way while capacity is measured
-TIMEOUT_S: Final = 120.0
+TIMEOUT_S: Final = 600.0
 _TEMPERATURE: Final = 0.8
 _WARMING_SHARE: Final = 0.2  # of a measurement of capacity; what comes then does not count
 
