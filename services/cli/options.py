@@ -136,7 +136,7 @@ ModelPathOption = Annotated[
         "--model-path",
         "--serve",
         help="Hugging Face directory, GGUF file or artifact to serve, or with an http(s) --store the id of an "
-        "artifact there; the demo model by default.",
+        "artifact there; by default what was published under the demo model's name, else the demo model.",
     ),
 ]
 LoadersStoreOption = Annotated[

@@ -12,16 +12,22 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from halogen.v1 import control_pb2 as pb
 from services.cli import ask, closing, convert, demo, own_system, publish, run_state
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
 from services.cli.home import Home
+from services.cli.left_standing import OF_UP, left_standing
 from services.cli.operator_name import operator_name
+from services.cli.published import Published
 from services.cli.run_state import Addresses
 from services.cli.stack import PATIENCE_S, Stack, reserved_addresses
+from services.common.checkpoint.artifact_store import ArtifactStore
 from services.common.checkpoint.conversion_options import DEFAULTS, ConversionOptions
 from services.common.checkpoint.load_format import LoadFormat, check_format
 from services.common.completion import Completion
+from services.common.control_characters import escaped
+from services.common.errors import NotFound
 from services.common.ids import ARTIFACT_ID_PATTERN, ArtifactId
 from services.common.store_location import is_http
 from services.common.with_parent import end_with_parent
@@ -31,6 +37,7 @@ T = TypeVar("T")
 QUESTION: Final = "What is the capital of France?"
 BEGINNING: Final = "Once upon a time"
 START_S: Final = 120.0
+_ALL_ENTRIES: Final = 1_000  # as many as are kept of a model
 _LAST_WORDS_S: Final = 2.0  # for a failure to be told after the work that died of it
 PATIENT_TRIES: Final = 1_000  # until START_S is over: what stood before a restart may be loading again
 STOP_S: Final = 6 * PATIENCE_S
@@ -41,10 +48,12 @@ class Plan(NamedTuple):
 
     Attributes:
         artifact: Its directory, or its id where it lies in the store already; None for nothing as yet.
+        is_demo: Whether nobody said what to serve.
     """
 
     model: str
     artifact: Path | ArtifactId | None
+    is_demo: bool = False
 
 
 def prepare(
@@ -75,7 +84,7 @@ def prepare(
     if is_http(home.loaders_store):
         return _from_store(model, source)
     if source is None:
-        return Plan(demo.MODEL, demo.ensure(home.models).artifact)
+        return Plan(demo.MODEL, demo.ensure(home.models).artifact, is_demo=True)
     name = model or (source if source.is_dir() else source.with_suffix("")).name.lower()
     if check_format(source, load_format) is LoadFormat.V2:
         return Plan(name, source)
@@ -101,30 +110,56 @@ def _from_store(model: str | None, source: Path | None) -> Plan:
 
 async def introduce(addresses: Addresses, home: Home, plan: Plan) -> None:
     """Publishes the plan's model as stable unless it stands already, asks its question, prints the answer."""
+    build = ""
     async with ControlClient(addresses.gateway) as control:
         await own_system.check(control, home, addresses, START_S)
-        if plan.artifact is not None:
-            await _serve(control, home, plan.model, plan.artifact)
-    build = ""
-    if isinstance(plan.artifact, Path):
-        answer = await _ask_first(addresses.gateway, plan.model, plan.artifact)
+        served = await serve(control, home, plan) if plan.artifact is not None else None
+    if served and isinstance(plan.artifact, Path):
+        artifact = ArtifactStore.at(home.loaders_store).root / served.artifact_id
+        answer = await _ask_first(addresses.gateway, plan.model, artifact)
         build = answer.provenance.runtime_build if answer.provenance else ""
     closing.tell(addresses, build)
     if plan.artifact is None:
         out.print("serve an artifact of the store:  halogen publish MODEL ID")
 
 
-async def _serve(control: ControlClient, home: Home, model: str, artifact: Path | ArtifactId) -> None:
-    order = Order(model, "stable", "", who=operator_name(), why="halogen up")
-    with byte_progress() as progress:
-        artifact_id = await (
-            publish.register(control, order, artifact, home.loaders_store, progress)
-            if isinstance(artifact, Path)
-            else publish.register_by_id(control, order, artifact, progress, reverify=False)
-        )
-    wanted = await publish.name(control, order._replace(artifact_id=artifact_id), once=True)
+async def serve(control: ControlClient, home: Home, plan: Plan) -> Published:
+    """Publishes what the plan names as the model's stable; returns, once it is served, what is.
+
+    The demo model leaves what an operator has published under its name, and says so.
+    """
+    wanted = await _left(control, plan) if plan.is_demo else None
+    wanted = wanted or await _publish(control, home, plan)
     with err.status("waiting for the engine and the gateway"):
         await publish.wait_until_serving(control, wanted, START_S)
+    return wanted
+
+
+async def _left(control: ControlClient, plan: Plan) -> Published | None:
+    request = pb.ListHistoryRequest(model=plan.model, cohort="stable", max_entries=_ALL_ENTRIES)
+    try:
+        kept = left_standing(await control.history(request, publish.STATUS_S))
+    except NotFound:  # nothing was ever published
+        return None
+    if kept is None:
+        return None
+    if kept.why != OF_UP:
+        who = f"{escaped(kept.who)} ({escaped(kept.why)})"
+        line = f"{plan.model} stays as it was published by {who}, revision {kept.revision}"
+        err.print(f"{line}; for the demo model: halogen publish {plan.model} {plan.artifact}")
+    return Published(plan.model, kept.cohort, kept.artifact_id, kept.revision)
+
+
+async def _publish(control: ControlClient, home: Home, plan: Plan) -> Published:
+    why = OF_UP if plan.is_demo else f"{OF_UP} --model-path"
+    order = Order(plan.model, "stable", "", who=operator_name(), why=why)
+    with byte_progress() as progress:
+        artifact_id = await (
+            publish.register(control, order, plan.artifact, home.loaders_store, progress)
+            if isinstance(plan.artifact, Path)
+            else publish.register_by_id(control, order, plan.artifact or "", progress, reverify=False)
+        )
+    return await publish.name(control, order._replace(artifact_id=artifact_id), once=True)
 
 
 async def _ask_first(gateway: str, model: str, artifact: Path) -> Completion:
