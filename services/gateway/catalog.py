@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -32,6 +32,7 @@ from services.gateway.text_model import TextModel, TextModelReader
 
 log = structlog.get_logger()
 
+TOKENIZER_LOADING: Final = "TOKENIZER_LOADING"
 _PASSING = (Unavailable, Overloaded, DeadlinePassed, NotFound)  # its files may be on their way to the store
 
 
@@ -142,7 +143,7 @@ class Catalog:
             self._check_failure(route)
             raise Unavailable(
                 f"the tokenizer of {route.model}@{route.cohort} is being loaded; try again soon",
-                reason="TOKENIZER_LOADING",
+                reason=TOKENIZER_LOADING,
                 retry_after_s=0.5,
             )
         return Routed(route, text)

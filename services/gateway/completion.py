@@ -36,7 +36,7 @@ from services.gateway.outbox import Ending, Outbox
 from services.gateway.ports import EngineMessage, Engines, Scheduler, TokenRequest
 from services.gateway.request import Request
 from services.gateway.request_span import described
-from services.gateway.rerouting import look_again
+from services.gateway.rerouting import find, look_again
 from services.gateway.running import Running
 from services.gateway.sampling import Space, resolve
 from services.gateway.stop import StopMatcher
@@ -161,7 +161,7 @@ class Completions:
 
     async def _answer(self, request: Request, deadline: Deadline, answer: Answer, outbox: Outbox) -> None:
         """Tries, once more where that may pass by the same route, and anew wherever the route has moved on."""
-        leg, may_repeat = await self._bind(request, None), True
+        leg, may_repeat = await self._bind(request, None, deadline), True
         while True:
             answer.bind(leg)
             refusal = await self._attempt(request, leg, deadline, answer, outbox)
@@ -169,15 +169,15 @@ class Completions:
                 return
             log.info("attempt_refused", reason=refusal.error.reason, error=str(refusal.error))
             await look_again(self._catalog, leg.routed.route, refusal.error, deadline)
-            earlier, leg = leg, await self._bind(request, leg)
+            earlier, leg = leg, await self._bind(request, leg, deadline)
             if leg.routed.route == earlier.routed.route:
                 if not (refusal.may_pass and may_repeat):
                     raise _for_caller(refusal.error)
                 may_repeat = False
 
-    async def _bind(self, request: Request, earlier: Leg | None) -> Leg:
+    async def _bind(self, request: Request, earlier: Leg | None, deadline: Deadline) -> Leg:
         """Routes the request; tokenizes it unless that was done for the same artifact."""
-        routed = self._catalog.route(request.model, request.cohort)
+        routed = await find(self._catalog, request.model, request.cohort, deadline)
         if earlier and earlier.routed.route.artifact_id == routed.route.artifact_id:
             return Leg(routed, dataclasses.replace(earlier.tokens, route=routed.route))
         text = routed.text
