@@ -19,6 +19,7 @@ from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
 _LAST_WORDS_S: Final = 2.0
+_MAX_ENTRIES: Final = 1_000  # as many as are kept of a model
 _COMMON: Final = ("model", "cohort", "who", "why", "expected_revision")
 
 
@@ -147,6 +148,11 @@ class ControlClient:
         with _our_errors():
             response = await self._stub.ListHistory(request, timeout=timeout_s)
         return list(response.entries)
+
+    async def publishes(self, model: str, cohort: str, timeout_s: float) -> list[pb.HistoryEntry]:
+        """All of a cohort that are kept, newest first."""
+        request = pb.ListHistoryRequest(model=model, cohort=cohort, max_entries=_MAX_ENTRIES)
+        return await self.history(request, timeout_s)
 
     async def watch_publish(self, model: str, revision: int) -> AsyncGenerator[pb.PublishOutcome, None]:
         """How one publish stands, at once and after every change; ends with its end."""

@@ -173,8 +173,9 @@ def _kept(status: pb.Status, order: Order) -> Published | None:
     return standing
 
 
-async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> None:
-    """Returns once that revision, or a later one of its cohort, is served.
+async def wait_until_serving(control: ControlClient, wanted: Published, timeout_s: float) -> Published:
+    """Returns once that revision, or a later one of its cohort, is served: it, or the publish of the same artifact that
+    came before it was.
 
     Raises:
         CommandError: It has failed, another publish came before it, or the time is over; the line says who is waited
@@ -182,19 +183,36 @@ async def wait_until_serving(control: ControlClient, wanted: Published, timeout_
     """
     try:
         async with asyncio.timeout(timeout_s):
-            await _until_applied(control, wanted)
+            while newer := await _until_applied(control, wanted):
+                err.print(
+                    f"revision {wanted.revision} of {wanted.model}@{wanted.cohort} was superseded by revision "
+                    f"{newer.revision}, which is of the same artifact"
+                )
+                wanted = newer
             await _until_active(control, wanted)
     except TimeoutError:
         raise CommandError(wanted.lateness(await control.status(STATUS_S), timeout_s)) from None
+    return wanted
 
 
-async def _until_applied(control: ControlClient, wanted: Published) -> None:
+async def _until_applied(control: ControlClient, wanted: Published) -> Published | None:
+    """The publish of the same artifact that came before it was applied; None: it was."""
     outcomes = control.watch_publish(wanted.model, wanted.revision)
     with contextlib.suppress(NotFound):  # a publish that stands may be older than the last that are kept
         async with contextlib.aclosing(outcomes):
             async for outcome in outcomes:
+                if newer := await _alike(control, wanted, outcome.superseded_by):
+                    return newer
                 if failure := wanted.defeat(outcome):
                     raise CommandError(failure)
+    return None
+
+
+async def _alike(control: ControlClient, wanted: Published, revision: int) -> Published | None:
+    """The publish under that revision (0: none), if it is of the same artifact."""
+    entries = await control.publishes(wanted.model, wanted.cohort, STATUS_S) if revision else ()
+    alike = any((each.revision, each.artifact_id) == (revision, wanted.artifact_id) for each in entries)
+    return wanted._replace(revision=revision) if alike else None
 
 
 async def _until_active(control: ControlClient, wanted: Published) -> None:
@@ -246,5 +264,5 @@ async def publish(
             published = await name(control, order._replace(artifact_id=artifact_id), once=once)
             if wait_s:
                 with err.status("waiting for the engines and the gateways"):
-                    await wait_until_serving(control, published, wait_s)
+                    published = await wait_until_serving(control, published, wait_s)
             return published

@@ -92,5 +92,5 @@ async def roll_back(
             published = Published(order.model, order.cohort, done.artifact_id, done.revision)
             if wait_s:
                 with err.status("waiting for the engines and the gateways"):
-                    await wait_until_serving(control, published, wait_s)
+                    published = await wait_until_serving(control, published, wait_s)
             return published

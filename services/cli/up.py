@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from halogen.v1 import control_pb2 as pb
 from services.cli import ask, closing, convert, demo, own_system, publish, run_state
 from services.cli.console import CommandError, byte_progress, err, out
 from services.cli.control_client import ControlClient, Order
@@ -37,7 +36,6 @@ T = TypeVar("T")
 QUESTION: Final = "What is the capital of France?"
 BEGINNING: Final = "Once upon a time"
 START_S: Final = 120.0
-_ALL_ENTRIES: Final = 1_000  # as many as are kept of a model
 _LAST_WORDS_S: Final = 2.0  # for a failure to be told after the work that died of it
 PATIENT_TRIES: Final = 1_000  # until START_S is over: what stood before a restart may be loading again
 STOP_S: Final = 6 * PATIENCE_S
@@ -131,14 +129,12 @@ async def serve(control: ControlClient, home: Home, plan: Plan) -> Published:
     wanted = await _left(control, plan) if plan.is_demo else None
     wanted = wanted or await _publish(control, home, plan)
     with err.status("waiting for the engine and the gateway"):
-        await publish.wait_until_serving(control, wanted, START_S)
-    return wanted
+        return await publish.wait_until_serving(control, wanted, START_S)
 
 
 async def _left(control: ControlClient, plan: Plan) -> Published | None:
-    request = pb.ListHistoryRequest(model=plan.model, cohort="stable", max_entries=_ALL_ENTRIES)
     try:
-        kept = left_standing(await control.history(request, publish.STATUS_S))
+        kept = left_standing(await control.publishes(plan.model, "stable", publish.STATUS_S))
     except NotFound:  # nothing was ever published
         return None
     if kept is None:
