@@ -12,7 +12,7 @@ from services.common.ids import ArtifactId, Cohort, ModelName, Revision
 from services.common.pulse import merged
 from services.common.registry import keys
 from services.common.registry.contact import RegistryContact
-from services.common.registry.publish_progress import progress, state_of
+from services.common.registry.publish_progress import MIN_READY, progress, state_of
 from services.common.registry.publish_records import CommitRecord, PublishState
 from services.common.registry.qualification_records import QualificationRecord
 from services.common.registry.records import (
@@ -85,7 +85,7 @@ class Status(NamedTuple):
         )
         if self.state(key) is PublishState.APPLIED:  # who left since is not missed
             return (*seen.laggards, *seen.textless)
-        return (*seen.waiting_for, *seen.shortage(target.strategy.min_ready or 0))
+        return (*seen.waiting_for, *seen.shortage(target.strategy.min_ready or MIN_READY))
 
 
 class StatusViews:

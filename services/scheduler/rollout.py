@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from services.common.ids import ModelName, ProcessId
 from services.common.registry import keys
-from services.common.registry.publish_progress import Failed, PublishProgress, Unread, progress, state_of
+from services.common.registry.publish_progress import (
+    MIN_READY,
+    Failed,
+    PublishProgress,
+    Unread,
+    progress,
+    state_of,
+)
 from services.common.registry.publish_records import Failure, PublishState, Stage
 from services.common.registry.records import EngineRecord, GatewayRecord, Serving, Target
 from services.scheduler.patience import Patience, Waiting
-
-MIN_READY: Final = 1  # for publishes that do not say
 
 
 class Commit(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Final
 
 from services.common.ids import ArtifactId, Cohort, ProcessId, Revision
 from services.common.registry import keys
+from services.common.registry.publish_progress import MIN_READY
 from services.common.registry.publish_records import CommitRecord, IntentRecord, PublishState
 from services.common.registry.record import Record
 from services.common.registry.records import (
@@ -18,7 +19,6 @@ from services.common.registry.records import (
     Target,
 )
 from services.common.registry.store import Change
-from services.scheduler.rollout import MIN_READY
 from tests.simulation.sim_engine import SimEngine
 from tests.simulation.swap_invariants import hold
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from services.common.ids import ArtifactId, Cohort, ModelName, ProcessId, Revision
 from services.common.registry.publish_records import PublishState
@@ -16,6 +16,8 @@ from services.common.registry.records import (
     Target,
     TextFailure,
 )
+
+MIN_READY: Final = 1  # engines, for publishes that do not say
 
 
 class Failed(NamedTuple):
@@ -76,8 +78,11 @@ class PublishProgress(NamedTuple):
         missing = min_ready - len(self.engines) - len(self.away)
         if missing <= 0:
             return ()
-        has = f"it has {len(self.engines)} of {min_ready} engines that must be ready"
         more = "1 more engine" if missing == 1 else f"{missing} more engines"
+        if not self.engines:
+            none = "no engine that is there serves this model@cohort"
+            return (f"{more} ({none}: start one that does, or change what one is for, --serves)",)
+        has = f"it has {len(self.engines)} of {min_ready} engines that must be ready"
         return (f"{more} ({has}: start more, or publish with a smaller --min-ready)",)
 
     @property

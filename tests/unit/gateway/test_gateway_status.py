@@ -17,7 +17,7 @@ PROCESS = ProcessRecord(
 ).model_dump()
 
 
-def waited_for(min_ready: int | None) -> tuple[str, ...]:
+def waited_for(min_ready: int | None, serves: str = "m") -> tuple[str, ...]:
     """With one engine, which is still loading, and a gateway that has the text."""
     target = Target(
         revision=Revision(1), artifact_id=A, who="w", why="y", strategy=Strategy(min_ready=min_ready)
@@ -26,7 +26,7 @@ def waited_for(min_ready: int | None) -> tuple[str, ...]:
         targets={"targets/m/stable": target},
         serving={},
         processes=(
-            ("engine", EngineRecord(**PROCESS, runtime_build="test/1")),
+            ("engine", EngineRecord(**PROCESS, runtime_build="test/1", serves=(serves,))),
             ("gateway", GatewayRecord(**PROCESS, artifact_ids=(A,))),
         ),
         artifacts={},
@@ -46,3 +46,13 @@ def test_engines_that_are_yet_to_be_started_are_waited_for_in_words() -> None:
     assert ("p",) == waited_for(None) == waited_for(1)
     assert ("p", f"1 more engine (it has 1 of 2 engines that must be ready: {remedy})") == waited_for(2)
     assert ("p", f"4 more engines (it has 1 of 5 engines that must be ready: {remedy})") == waited_for(5)
+
+
+def test_a_model_that_no_engine_is_for_is_said_to_have_none() -> None:
+    """Nothing will ever come of it by itself; what to do is said, whether the publish names a number or not.
+
+    Fault injection: turns red when `Status.waiting_for` takes silence for no engine at all.
+    """
+    has = "no engine that is there serves this model@cohort: start one that does, or change what one is for, --serves"
+    assert (f"1 more engine ({has})",) == waited_for(None, "other") == waited_for(1, "other@stable")
+    assert (f"2 more engines ({has})",) == waited_for(2, "m@canary")

@@ -82,7 +82,7 @@ async def test_a_publish_is_followed_to_its_end(history: History, store: CutStor
     async with contextlib.aclosing(history.watch(MODEL, Revision(3))) as outcomes:
         async for outcome in outcomes:
             told.append(outcome)
-            if outcome.waiting_for:
+            if outcome.waiting_for == ("engine-a",):
                 await end(store, 3)
             elif outcome.record.state is PublishState.PENDING:
                 await store.put(keys.engine(engine().id), engine().encode())
