@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from halogen.v1 import control_pb2 as pb
 from services.cli import delivery
+from services.cli.aftermath import settled
 from services.cli.console import CommandError, byte_progress, err
 from services.cli.control_client import START_S, ControlClient, Order
 from services.cli.id_prefix import ID_PREFIX_PATTERN, completed
@@ -191,7 +192,8 @@ async def wait_until_serving(control: ControlClient, wanted: Published, timeout_
                 wanted = newer
             await _until_active(control, wanted)
     except TimeoutError:
-        raise CommandError(wanted.lateness(await control.status(STATUS_S), timeout_s)) from None
+        status = await control.status(STATUS_S)
+        raise CommandError(wanted.given_up(status) or wanted.lateness(status, timeout_s)) from None
     return wanted
 
 
@@ -203,7 +205,9 @@ async def _until_applied(control: ControlClient, wanted: Published) -> Published
             async for outcome in outcomes:
                 if newer := await _alike(control, wanted, outcome.superseded_by):
                     return newer
-                if failure := wanted.defeat(outcome):
+                is_failed = outcome.state == pb.PUBLISH_STATE_FAILED
+                status = await settled(control, wanted.model) if is_failed else pb.Status()
+                if failure := wanted.defeat(outcome, status):
                     raise CommandError(failure)
     return None
 

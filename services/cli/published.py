@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
+from services.cli.aftermath import aftermath
 from services.cli.control_client import Order
 from services.cli.outcome_text import stage_name
 
@@ -38,10 +39,10 @@ class Published(NamedTuple):
         active = types_pb2.GENERATION_STATE_ACTIVE
         return routed and any(one.state == active for one in self._generations(status, later=True))
 
-    def defeat(self, outcome: pb.PublishOutcome) -> str | None:
-        """Why it is not served and will not be; None while it may be, or is."""
+    def defeat(self, outcome: pb.PublishOutcome, status: pb.Status) -> str | None:
+        """Why it is not served and will not be, with what serves by the status; None while it may be, or is."""
         if outcome.state == pb.PUBLISH_STATE_FAILED:
-            return self._failed(outcome.failure)
+            return self._failed(outcome.failure, status)
         if outcome.state == pb.PUBLISH_STATE_SUPERSEDED:
             return (
                 f"revision {self.revision} of {self.model}@{self.cohort} was SUPERSEDED by revision "
@@ -49,20 +50,27 @@ class Published(NamedTuple):
             )
         return None
 
-    def _failed(self, failure: pb.Failure) -> str:
+    def _failed(self, failure: pb.Failure, status: pb.Status) -> str:
         return (
-            f"revision {self.revision} of {self.model}@{self.cohort} has FAILED, and what was served before, "
-            f"if anything, serves on: {failure.message} (stage {stage_name(failure.stage)}, {failure.reason})"
+            f"revision {self.revision} of {self.model}@{self.cohort} has FAILED, and "
+            f"{aftermath(status, self.model, self.cohort)}: {failure.message} "
+            f"(stage {stage_name(failure.stage)}, {failure.reason})"
         )
+
+    def given_up(self, status: pb.Status) -> str | None:
+        """That it has failed, for good."""
+        standing = self._standing(status)
+        if standing is None or standing.desired_state != pb.PUBLISH_STATE_FAILED:
+            return None
+        return self._failed(standing.last_error, status)
 
     def failure(self, status: pb.Status) -> str | None:
         """That it has failed, or that every engine that tried has, or a gateway, which all must be ready.
 
         What a gateway failed at before this publish is no failure of it: the gateway tries again for each.
         """
-        standing = self._standing(status)
-        if standing is not None and standing.desired_state == pb.PUBLISH_STATE_FAILED:
-            return self._failed(standing.last_error)
+        if given_up := self.given_up(status):
+            return given_up
         for process in status.processes:
             for failure in process.text_failures:
                 if self._is_of(failure):

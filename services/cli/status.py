@@ -9,6 +9,7 @@ from rich.table import Table
 
 from halogen.v1 import control_pb2 as pb
 from halogen.v1 import types_pb2
+from services.cli.aftermath import is_out
 from services.cli.console import out
 from services.cli.control_client import ControlClient
 from services.cli.message_json import fields_of
@@ -35,6 +36,8 @@ def show(status: pb.Status, *, as_json: bool) -> None:
     out.print(_models(status))
     for news in (each for cohort in status.cohorts for each in _news(cohort)):
         out.print(news)
+    for cohort in (each for each in status.cohorts if is_out(status, each)):
+        out.print(f"{cohort.model}@{cohort.cohort} is served by no engine any more: publish again")
     out.print(_processes(status))
     for qualification in status.qualifications:
         out.print(line(qualification))
@@ -43,7 +46,7 @@ def show(status: pb.Status, *, as_json: bool) -> None:
 def _models(status: pb.Status) -> Table:
     table = _table("Models", "model", "cohort", "serving", "artifact", "desired", "by", "because")
     for cohort in status.cohorts:
-        serving = _serving(cohort)
+        serving = "nothing" if is_out(status, cohort) else _serving(cohort)
         artifact = (cohort.serving_artifact_id or cohort.desired_artifact_id)[:12]
         desired = _desired(cohort)
         said = escaped(cohort.who), escaped(cohort.why)

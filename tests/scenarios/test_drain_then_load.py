@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from services.cli import publish
+from services.cli import publish, status
 from services.cli.console import CommandError
 from services.cli.control_client import Means, Order
 from services.cli.published import Published
 from services.common.client import Client
-from services.common.errors import CorruptData, Overloaded, Unavailable
+from services.common.errors import CorruptData, Overloaded, PreconditionFailed, Unavailable
 from services.common.ids import ArtifactId
 from services.common.memory_guard import Bound
 from services.common.registry.publish_records import SwapMode
@@ -55,9 +55,11 @@ def weights_held() -> dict[int, int]:
     return held
 
 
-async def replace(system: Cluster, artifact: Path, ratio: float | None = None) -> Published:
+async def replace(
+    system: Cluster, artifact: Path, ratio: float | None = None, *, falls_back: bool | None = None
+) -> Published:
     """Publishes by drain_then_load, to fill at most such a part of the memory."""
-    means = Means(SwapMode.DRAIN_THEN_LOAD, memory_guard_ratio=ratio)
+    means = Means(SwapMode.DRAIN_THEN_LOAD, memory_guard_ratio=ratio, fallback_on_failure=falls_back)
     order = Order("m", "stable", "", "test", "test", means=means)
     return await publish.publish(
         system.gateway, order, artifact, str(system.store), reverify=False, wait_s=60
@@ -105,6 +107,17 @@ async def test_a_machine_with_room_for_one_changes_its_model(
         assert second.artifact_id == (await ask(client))[0]
 
 
+def accept_only(monkeypatch: pytest.MonkeyPatch, artifact_id: str) -> None:
+    """Whatever else is warmed up fails."""
+
+    async def warm_up(engine: Engine, generation: Generation, *more: Any) -> None:
+        if generation.artifact_id != artifact_id:
+            raise CorruptData("logits are not finite", reason="NOT_FINITE")
+        await warming.warm_up(engine, generation, *more)
+
+    monkeypatch.setattr("services.engine.generation_load.warm_up", warm_up)
+
+
 async def test_what_was_let_go_comes_back_when_the_next_fails(
     system: Cluster, stories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,19 +126,39 @@ async def test_what_was_let_go_comes_back_when_the_next_fails(
     Fault injection: turns red when `MakingWay._is_withheld` always says yes, or `GenerationLoad._swap` does not compare.
     """
     first = await system.publish("m", stories["stories-v1"])
-
-    async def warm_up(engine: Engine, generation: Generation, *more: Any) -> None:
-        if generation.artifact_id != first.artifact_id:
-            raise CorruptData("logits are not finite", reason="NOT_FINITE")
-        await warming.warm_up(engine, generation, *more)
-
-    monkeypatch.setattr("services.engine.generation_load.warm_up", warm_up)
+    accept_only(monkeypatch, first.artifact_id)
     with capture_logs() as logs:
-        with pytest.raises(CommandError, match="not finite"):
+        with pytest.raises(CommandError, match=r"before (is being loaded again|serves on): .*not finite"):
             await replace(system, stories["stories-v2"])
         async with system.client() as client:
             assert first.artifact_id == (await ask(client))[0]
     assert "atomic_swap_commit" not in {each["event"] for each in logs}
+
+
+async def test_where_nothing_comes_back_it_is_said_that_nothing_serves(
+    system: Cluster,
+    stories: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By whoever published, by an abort, and by a status: what gateways route to is on no engine any more. The next publish
+    brings it back.
+
+    Fault injection: turns red when `aftermath`, `Aborts._what_serves` or `is_out` takes what gateways route to for served.
+    """
+    monkeypatch.setattr("services.cli.aftermath._SETTLE_S", 0.2)
+    first = await system.publish("m", stories["stories-v1"])
+    accept_only(monkeypatch, first.artifact_id)
+    with pytest.raises(CommandError, match=r"nothing serves any more \(publish again\): .*not finite"):
+        await replace(system, stories["stories-v2"], falls_back=False)
+    async with system.control() as control:
+        with pytest.raises(PreconditionFailed, match="nothing serves, publish again"):
+            await control.abort(Order("m", "stable", "", "test", "test"))
+        status.show(await control.status(60), as_json=False)
+    assert "m@stable is served by no engine any more: publish again" in capsys.readouterr().out
+    again = await system.publish("m", stories["stories-v1"])
+    async with system.client() as client:
+        assert again.artifact_id == (await ask(client))[0]
 
 
 async def test_what_would_never_fit_lets_nothing_go(system: Cluster, stories: dict[str, Path]) -> None:

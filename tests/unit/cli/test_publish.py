@@ -111,14 +111,14 @@ def test_what_a_gateway_failed_at_otherwise_is_no_failure_of_this_publish(other:
         ),
         (
             pb.PublishOutcome(state=pb.PUBLISH_STATE_FAILED, failure=FAILURE),
-            f"{BEGINNING} has FAILED, and what was served before, if anything, serves on: {MISMATCH}",
+            f"{BEGINNING} has FAILED, and halogen status says what serves: {MISMATCH}",
         ),
     ],
     ids=["pending", "applied", "superseded", "failed"],
 )
 def test_how_it_ended_is_said(outcome: pb.PublishOutcome, expected: str | None) -> None:
     """What came before it, or the stage and the reason; nothing while it is well."""
-    assert expected == WANTED.defeat(outcome)
+    assert expected == WANTED.defeat(outcome, pb.Status())
 
 
 def test_what_the_leader_gave_up_has_failed() -> None:

@@ -7,15 +7,24 @@ from collections.abc import Sequence
 import pytest
 
 from services.common.errors import Conflict, InvalidRequest, NotFound, PreconditionFailed
-from services.common.ids import ArtifactId, Cohort, Revision
+from services.common.ids import ArtifactId, Cohort, ProcessId, Revision
 from services.common.registry import keys
 from services.common.registry.memory import MemoryStore
 from services.common.registry.publish_records import CommitRecord, Failure, Stage
-from services.common.registry.records import Serving, Target
+from services.common.registry.records import GenerationRecord, GenerationState, Serving, Target
 from services.common.registry.store import Delete, Entry, Listing, Put, Unchanged
 from services.gateway.control import Control
 from services.gateway.rollbacks import Committed, RollbackOrder, RolledBack, chosen
-from tests.unit.gateway.control.builders import MODEL, CutStore, Loader, manifest, order, read, registered
+from tests.unit.gateway.control.builders import (
+    MODEL,
+    CutStore,
+    Loader,
+    engine,
+    manifest,
+    order,
+    read,
+    registered,
+)
 
 A, B, C = (manifest(digit).id for digit in "abc")
 BACK = RollbackOrder(MODEL, Cohort.STABLE, None, None, who="ada", why="test")
@@ -85,6 +94,13 @@ async def named(store: MemoryStore) -> Target:
     target = await read(store, keys.target(MODEL, Cohort.STABLE), Target.decode)
     assert isinstance(target, Target)
     return target
+
+
+async def fail(store: MemoryStore) -> None:
+    """The leader gives up what is named."""
+    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
+    failed = (await named(store)).model_copy(update={"failure": failure})
+    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
 
 
 @pytest.fixture
@@ -191,15 +207,39 @@ async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutSto
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
         await ready.aborts.abort(order(None))
     await ready.publications.publish(order(B))
-    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
-    failed = (await named(store)).model_copy(update={"failure": failure})
-    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
-    with pytest.raises(
-        PreconditionFailed, match="pending: revision 2 has failed, what is served is revision 1; see"
-    ):
+    await fail(store)
+    with pytest.raises(PreconditionFailed, match="pending: revision 2 has failed, "):
         await ready.aborts.abort(order(None))
     await ready.publications.publish(order(None))
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
+        await ready.aborts.abort(order(None))
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (GenerationState.ACTIVE, "what is served is revision 1; see"),
+        (GenerationState.FETCHING, "what is served is revision 1; see"),
+        (GenerationState.RETIRED, "and no engine has revision 1 any more: nothing serves, publish again; see"),
+    ],
+)
+async def test_what_serves_after_a_failure_is_what_engines_have(
+    ready: Control, store: CutStore, state: GenerationState, expected: str
+) -> None:
+    """A publish that drained first may have left nothing; what is on its way back counts.
+
+    Fault injection: turns red when `_what_serves` asks serving/ alone.
+    """
+    await serve(ready, store, A)
+    held = GenerationRecord(
+        model=MODEL, cohort=Cohort.STABLE, revision=Revision(1), artifact_id=A, state=state
+    )
+    record = engine().model_copy(update={"generations": (held,)})
+    await store.put(keys.engine(record.id), record.encode())
+    await store.put(keys.engine(ProcessId("torn")), b"no record")
+    await ready.publications.publish(order(B))
+    await fail(store)
+    with pytest.raises(PreconditionFailed, match=f"pending: revision 2 has failed, {expected}"):
         await ready.aborts.abort(order(None))
 
 
