@@ -73,7 +73,8 @@ class Rollbacks:
         Raises:
             NotFound: The model was never published, nothing else was served, or nothing under the revision that is
                 asked for.
-            PreconditionFailed: What was served before is just what a pending publish names.
+            PreconditionFailed: What was served before is just what a pending publish names, or the last publish has failed:
+                what was served before it serves on.
             Conflict: Something else was served meanwhile: what was before that is another artifact.
             HalogenError: As `Publications.publish` says.
         """
@@ -92,6 +93,7 @@ class Rollbacks:
 
         def check(seen: Seen) -> None:
             check_still_served(order, serving, seen)
+            check_not_failed(order, seen)
             check_not_pending(order, artifact_id, seen)
 
         return RolledBack(await self._publications.publish(order.naming(artifact_id), check), artifact_id)
@@ -137,6 +139,20 @@ def check_still_served(order: RollbackOrder, chosen_at: Entry | None, seen: Seen
 
 def _revision_of(serving: Entry | None) -> str:
     return str(Serving.decode(serving.value).revision if serving else 0)
+
+
+def check_not_failed(order: RollbackOrder, seen: Seen) -> None:
+    """Raises PreconditionFailed where the last publish has failed: that is undone, and a way back would leave what is sound."""
+    target, served = seen.named, seen.served
+    is_chosen = order.to_revision is not None
+    if is_chosen or target is None or target.failure is None or served is None or served.artifact_id is None:
+        return
+    raise PreconditionFailed(
+        f"revision {target.revision} of {order.model}@{order.cohort} has failed, so revision {served.revision}, which was "
+        "served before, stays and there is nothing to roll back; to go back further, or to have that loaded again, name a "
+        f"revision (--to) of: halogen history {order.model}",
+        reason="ROLLBACK_OF_FAILED",
+    )
 
 
 def check_not_pending(order: RollbackOrder, artifact_id: ArtifactId, seen: Seen) -> None:

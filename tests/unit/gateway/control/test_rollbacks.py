@@ -141,18 +141,32 @@ async def test_a_rollback_never_goes_to_what_is_pending(ready: Control, store: C
 
 
 async def test_a_rollback_leaves_what_is_pending(ready: Control, store: CutStore) -> None:
-    """Where that is something else, as it leaves what has failed.
-
-    Fault injection: turns red when `check_not_pending` does not compare artifacts, or not how the publish stands.
-    """
+    """Where that is something else. Fault injection: turns red when `check_not_pending` does not compare artifacts."""
     for artifact_id in (B, A):
         await serve(ready, store, artifact_id)
     await ready.publications.publish(order(C))
     assert RolledBack(Revision(4), B) == await ready.rollbacks.roll_back(BACK)
-    failure = Failure(stage=Stage.GRAPH, reason="GRAPH_MISMATCH", message="another model")
-    failed = (await named(store)).model_copy(update={"failure": failure})
-    await store.put(keys.target(MODEL, Cohort.STABLE), failed.encode())
-    assert RolledBack(Revision(5), B) == await ready.rollbacks.roll_back(BACK)
+
+
+async def test_a_rollback_does_not_leave_what_is_sound_for_a_publish_that_failed(
+    ready: Control, store: CutStore
+) -> None:
+    """Engines have gone back to what was served by then; going back further, or publishing that again, is asked for by name.
+
+    Fault injection: turns red when `roll_back` does not ask `check_not_failed`, or that asks for no failure.
+    """
+    for artifact_id in (B, A):
+        await serve(ready, store, artifact_id)
+    await ready.publications.publish(order(C))
+    await fail(store)
+    with pytest.raises(
+        PreconditionFailed, match=r"revision 3 of m@stable has failed, so revision 2, .* stays .*--to"
+    ) as raised:
+        await ready.rollbacks.roll_back(BACK)
+    assert "ROLLBACK_OF_FAILED" == raised.value.reason
+    for revision, (named_by, artifact_id) in enumerate([(1, B), (2, A)], start=4):
+        back = BACK._replace(to_revision=Revision(named_by))
+        assert RolledBack(Revision(revision), artifact_id) == await ready.rollbacks.roll_back(back)
 
 
 async def test_a_model_that_was_never_published_is_said_to_be_none(ready: Control) -> None:
@@ -220,7 +234,10 @@ async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutSto
     [
         (GenerationState.ACTIVE, "what is served is revision 1; see"),
         (GenerationState.FETCHING, "what is served is revision 1; see"),
-        (GenerationState.RETIRED, "and no engine has revision 1 any more: nothing serves, publish again; see"),
+        (
+            GenerationState.RETIRED,
+            "and no engine has revision 1 any more: nothing serves, publish again; see",
+        ),
     ],
 )
 async def test_what_serves_after_a_failure_is_what_engines_have(
