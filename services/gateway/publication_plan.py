@@ -115,7 +115,8 @@ def next_revision(order: PublishOrder, seen: Seen, known: Revision) -> Revision:
     standing = max(given, known)
     if order.expected_revision is not None and order.expected_revision != standing:
         raise Conflict(
-            f"{order.model} is at revision {standing}, not {order.expected_revision}; look and publish again",
+            f"{order.model} is at revision {standing}, not {order.expected_revision}; nothing was changed: look (halogen history "
+            f"{order.model}), and ask again if that is still wanted",
             reason="REVISION_CONFLICT",
             metadata={"expected": str(order.expected_revision), "actual": str(standing)},
         )

@@ -213,6 +213,17 @@ async def test_an_abort_of_the_first_publish_leaves_nothing(ready: Control, stor
     assert (await named(store)).artifact_id is None
 
 
+async def test_an_abort_of_another_revision_than_the_expected_one_is_refused(
+    ready: Control, store: CutStore
+) -> None:
+    """Whoever wants to end something is not told to publish. Turns red when: `next_revision` says so."""
+    await serve(ready, store, A)
+    await ready.publications.publish(order(B))
+    with pytest.raises(Conflict, match=r"at revision 2, not 1; nothing was changed: look .*, and ask again"):
+        await ready.aborts.abort(order(None, expected=1))
+    assert B == (await named(store)).artifact_id
+
+
 async def test_only_what_is_pending_can_be_aborted(ready: Control, store: CutStore) -> None:
     """Not what is served, has failed, was withdrawn or was never there."""
     with pytest.raises(PreconditionFailed, match="no publish of m@stable is pending"):
