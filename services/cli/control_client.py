@@ -18,6 +18,7 @@ from services.common.rpc.endpoint import Endpoint, Peer
 from services.common.rpc.status import UNREACHABLE, from_rpc_error
 
 START_S: Final = 60.0  # for a gateway that is being started
+SILENT: Final = "silent"  # in the metadata of UNREACHABLE: nothing came back, not even a refusal
 _LAST_WORDS_S: Final = 2.0
 _MAX_ENTRIES: Final = 1_000  # as many as are kept of a model
 _COMMON: Final = ("model", "cohort", "who", "why", "expected_revision")
@@ -78,7 +79,7 @@ class ControlClient:
         """Returns once a gateway answers, also one that is yet to start.
 
         Raises:
-            Unavailable: None does within `patience_s` seconds.
+            Unavailable: None does within `patience_s` seconds; SILENT where nothing came back.
         """
         try:
             async with asyncio.timeout(patience_s):
@@ -86,16 +87,18 @@ class ControlClient:
         except TimeoutError:
             said = await self._last_words()
             raise Unavailable(
-                f"nobody answers at {self._address} within {patience_s:g} s{said}", reason=UNREACHABLE
+                f"nobody answers at {self._address} within {patience_s:g} s" + (said and f": {said}"),
+                reason=UNREACHABLE,
+                metadata={} if said else {SILENT: "true"},
             ) from None
 
     async def _last_words(self) -> str:
-        """What the transport says of its last try, as the end of a sentence; empty where it is still at one."""
+        """What the transport says of its last try, empty where it is still at one."""
         try:
             await self._stub.GetStatus(pb.GetStatusRequest(), timeout=_LAST_WORDS_S)
         except grpc.aio.AioRpcError as failure:
             if failure.code() is grpc.StatusCode.UNAVAILABLE:
-                return f": {failure.details()}"
+                return failure.details() or ""
         return ""
 
     async def check(self, model: str, manifest: bytes, timeout_s: float) -> None:

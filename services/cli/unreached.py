@@ -1,4 +1,4 @@
-"""Why a gateway could not be asked: nobody is there, or somebody who was not spoken to as he wants to be."""
+"""Why a gateway could not be asked: nobody is there, somebody who was not spoken to as he wants to be, or one who hangs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Final
 
 from services.cli.asked_gateway import AskedGateway
 from services.cli.console import CommandError
+from services.cli.control_client import SILENT
 from services.common.errors import Unavailable
 from services.common.rpc.address import Address
 from services.common.rpc.status import UNREACHABLE
 
 _LOOK_S: Final = 1.0
+_HANGS: Final = "it hangs, is stopped, or has too much to do: look at its log and start it anew, or give the --address of another"
 _IN_THE_CLEAR: Final = (
     "if it is called by TLS, give --tls-ca-file, and --tls-cert-file where it asks for a certificate of ours"
 )
@@ -39,7 +41,8 @@ def explaining(gateway: AskedGateway) -> Iterator[None]:
             raise
         if not _listens(gateway.address):
             raise CommandError(nobody(failure)) from failure
-        remedy = _BY_TLS if gateway.credentials.tls else _IN_THE_CLEAR
+        by_tls = _BY_TLS if gateway.credentials.tls else _IN_THE_CLEAR
+        remedy = _HANGS if SILENT in failure.metadata else by_tls
         raise CommandError(
             f"something listens at {gateway.address}, but the call came to nothing ({failure.message}); {remedy}"
         ) from failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -88,6 +89,31 @@ async def test_who_waits_for_a_gateway_is_told_what_the_transport_says(tmp_path:
                 Unavailable, match=r"nobody answers at .* within 0\.2 s: .*CERTIFICATE_VERIFY"
             ):
                 await control.connect(gateway.patience_s)
+
+
+async def unconnected(address: str) -> str:
+    """What a command ends with that waits for a gateway first, and calls it in the clear."""
+    gateway = AskedGateway(address, PATIENCE_S)
+    with pytest.raises(CommandError) as refused, explaining(gateway):
+        async with ControlClient(gateway.endpoint) as control:
+            await control.connect(gateway.patience_s)
+    return str(refused.value)
+
+
+async def test_a_gateway_that_hangs_is_not_taken_for_one_that_wants_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is stopped takes connections, by its kernel, and says nothing; one that is called by TLS hangs up.
+
+    Fault injection: turns red when `explaining` does not look for SILENT, or `connect` always, or never, says it.
+    """
+    monkeypatch.setattr("services.cli.control_client._LAST_WORDS_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        told = await unconnected(f"127.0.0.1:{stopped.getsockname()[1]}")
+    assert "it hangs, is stopped, or has too much to do" in told
+    assert "tls" not in told
+    async with secured(Authority(tmp_path).issue("sound")) as address:
+        assert "give --tls-ca-file" in await unconnected(address)
 
 
 def test_where_nobody_listens_a_gateway_is_to_be_started() -> None:
