@@ -223,7 +223,7 @@ async def test_publishes_that_come_to_nothing_do_not_take_the_way_back(
     watched = await read(store, keys.intent(MODEL, pending), IntentRecord.decode)
     assert isinstance(watched, IntentRecord)
     assert PublishState.PENDING is watched.state
-    back = RollbackOrder(MODEL, Cohort.STABLE, None, None, who="ada", why="test")
+    back = RollbackOrder(MODEL, Cohort.STABLE, Revision(2), None, who="ada", why="test")
     assert b == (await control.rollbacks.roll_back(back)).artifact_id
 
 
