@@ -4,9 +4,11 @@
 
 #include "lanes.h"
 
-#define CHUNK_COLUMNS 32           // what a thread takes at a time
-#define AHEAD_BYTES 2048           // how far ahead of its use memory is asked for
-#define PANEL_BYTES (192 * 1024)   // rows of x that stay in the second-level cache meanwhile
+#define CHUNK_COLUMNS 32  // what a thread takes at a time
+#define SIDE_BY_SIDE (REGISTERS >= 32 ? 4 : 1)  // columns of which four sums each fit the registers
+// How far ahead of its use memory is asked for, as measured for each set of instructions.
+#define AHEAD_BYTES(is_bf16) (REGISTERS >= 32 || (is_bf16) ? 2048 : 1024)
+#define PANEL_BYTES (192 * 1024)  // rows of x that stay in the second-level cache meanwhile
 
 INLINE f32s dot_step(f32s sum, const void *x, const void *w, bool is_bf16) {
     if (is_bf16) return dot_pairs(sum, pairs_of(load_words(x)), pairs_of(load_words(w)));
@@ -18,42 +20,32 @@ INLINE f32s dot_tail(f32s sum, const void *x, const void *w, int left, bool is_b
     return multiply_add(load(x, left), load(w, left), sum);
 }
 
-// Adds up rows of x times one row of w, whose bytes are read from the first to the last.
-INLINE void dot_column(const char *x, const char *w, int rows, int inner, bool is_bf16, f32s *sums, int stride) {
+// Adds up rows of x times rows of w side by side, each part of either read once. The sums are its own
+// until the end, and so in registers: what `out` might be seen through is stored with every step. As many bytes of w
+// from `next` on are fetched, unless that is null.
+INLINE void dot_block(const char *x, const char *w, const char *next, int rows, int columns, int inner, bool is_bf16,
+                      f32s *out) {
     const int width = is_bf16 ? 2 : 4, step = 64 / width;
     const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
+    f32s sums[4][4];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) sums[i][j] = zeros();
     int k = 0;
     for (; k + step <= inner; k += step) {
-        if (rows > 2) fetch(w + (ptrdiff_t)k * width + AHEAD_BYTES);
-        for (int i = 0; i < rows; i++)
-            sums[i * stride] = dot_step(sums[i * stride], x + i * row_bytes + (ptrdiff_t)k * width,
-                                        w + (ptrdiff_t)k * width, is_bf16);
+        const ptrdiff_t at = (ptrdiff_t)k * width;
+        for (int j = 0; j < columns; j++) {
+            if (next) fetch(next + columns * at + j * 64);
+            for (int i = 0; i < rows; i++)
+                sums[i][j] = dot_step(sums[i][j], x + i * row_bytes + at, w + j * row_bytes + at, is_bf16);
+        }
     }
     if (k < inner)
-        for (int i = 0; i < rows; i++)
-            sums[i * stride] = dot_tail(sums[i * stride], x + i * row_bytes + (ptrdiff_t)k * width,
-                                        w + (ptrdiff_t)k * width, inner - k, is_bf16);
-}
-
-// The same for four rows of w side by side, each part of x read once for all of them. Meanwhile the four rows
-// after them are fetched, if that is asked for.
-INLINE void dot_columns(const char *x, const char *w, int rows, int inner, bool is_bf16, bool fetch_next,
-                        f32s sums[4][4]) {
-    const int width = is_bf16 ? 2 : 4, step = 64 / width;
-    const ptrdiff_t row_bytes = (ptrdiff_t)inner * width;
-    int k = 0;
-    for (; k + step <= inner; k += step)
-        for (int j = 0; j < 4; j++) {
-            if (fetch_next) fetch(w + 4 * (row_bytes + (ptrdiff_t)k * width) + j * 64);
-            for (int i = 0; i < rows; i++)
-                sums[i][j] = dot_step(sums[i][j], x + i * row_bytes + (ptrdiff_t)k * width,
-                                      w + j * row_bytes + (ptrdiff_t)k * width, is_bf16);
-        }
-    if (k < inner)
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < columns; j++)
             for (int i = 0; i < rows; i++)
                 sums[i][j] = dot_tail(sums[i][j], x + i * row_bytes + (ptrdiff_t)k * width,
                                       w + j * row_bytes + (ptrdiff_t)k * width, inner - k, is_bf16);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) out[4 * i + j] = sums[i][j];
 }
 
 // Weights that nobody has read in this step are read in the order of their addresses: memory gives them twice as
@@ -64,13 +56,16 @@ enum access { STREAM, FETCH_NEXT, CACHED };
 INLINE void tile(const char *x, const char *w, float *y, ptrdiff_t stride, int rows, int columns, int inner,
                  bool is_bf16, bool add_to, enum access access) {
     const ptrdiff_t row_bytes = (ptrdiff_t)inner * (is_bf16 ? 2 : 4);
+    const int beside = columns < 4 || access == STREAM ? 1 : SIDE_BY_SIDE;
     f32s sums[4][4];
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) sums[i][j] = zeros();
-    // Where registers are few, sixteen sums do not fit them: columns go one by one.
-    if (columns < 4 || access == STREAM || REGISTERS < 32)
-        for (int j = 0; j < columns; j++) dot_column(x, w + j * row_bytes, rows, inner, is_bf16, &sums[0][j], 4);
-    else dot_columns(x, w, rows, inner, is_bf16, access == FETCH_NEXT, sums);
+    for (int j = 0; j < columns; j += beside) {
+        const char *right = w + j * row_bytes, *next = NULL;
+        if (access == FETCH_NEXT) next = right + 4 * row_bytes;
+        if (access == STREAM && rows > 2) next = right + AHEAD_BYTES(is_bf16);
+        dot_block(x, right, next, rows, beside, inner, is_bf16, &sums[0][j]);
+    }
     float all[16];
     sum_tile(sums, all);
     for (int i = 0; i < rows; i++)
