@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from services.common.checkpoint.derived_files import derived_name
 from services.common.checkpoint.kernel_layout import KernelLayout
@@ -40,6 +40,13 @@ class NearbyWeights:
         """Whether to prepare it in that layout takes no memory; read from any thread."""
         name = derived_name(artifact_id, layout) if layout else artifact_id
         return self._stay_on_disk or name in self._in_memory
+
+    def has_others(self, held: Container[ArtifactId]) -> bool:
+        """Whether weights are there that `held` does not name; a loader lets them go for others unless somebody has them.
+
+        Read from any thread.
+        """
+        return any(name.partition(".")[0] not in held for name in self._in_memory)
 
 
 def _names(loader: LoaderRecord) -> tuple[str, ...]:

@@ -237,10 +237,11 @@ class _Room:
         return checkpoint_health(models, bounds, missing=missing, stale=self._contact.stale)
 
     def _check_memory(self, manifest: Manifest) -> None:
-        """Of the weights of what is loaded once others are gone the loader decides: it lets go of the others' first."""
+        """Of the weights the loader decides where others' may go first: of what has drained for them, or rests with it."""
         drains_first = self._assignments.policy(manifest.id).mode is SwapMode.DRAIN_THEN_LOAD
-        has_waited = drains_first or self._generations.has_waited(manifest.id)
-        is_nearby = has_waited or self._nearby.has(manifest.id, self._loading.layout_of(manifest))
+        held = {each.artifact_id for each in self._records}
+        others_go = drains_first or self._generations.has_waited(manifest.id) or self._nearby.has_others(held)
+        is_nearby = others_go or self._nearby.has(manifest.id, self._loading.layout_of(manifest))
         self._loading_of(manifest.id).check_memory(manifest, is_nearby=is_nearby)
 
     def _check_alone(self, manifest: Manifest) -> None:

@@ -43,6 +43,9 @@ class SmallMachine(NamedTuple):
         held = sum(size for inode, size in weights_held().items() if inode not in self.others)
         return (Bound("this host", self.limit_bytes, held),)
 
+    def shared_bounds(self) -> tuple[Bound, ...]:
+        return self.bounds()
+
 
 def weights_held() -> dict[int, int]:
     """Bytes by inode: weights are in memory as long as they have a name there, or are mapped."""

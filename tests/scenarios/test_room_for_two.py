@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from halogen.v1 import types_pb2
 from services.common.ids import ArtifactId
+from services.engine.generation import Generation
 from services.engine.generations import Generations
 from tests.scenarios.cluster import Cluster
 from tests.scenarios.publishing import APPLIED, Operator, operator
@@ -21,6 +23,8 @@ from tests.scenarios.test_weights import weights_of_loader
 from tests.tiny_checkpoints import MULTI_BLOCK, make_tiny_artifact
 
 Start = Callable[..., Any]
+
+ARENA_BYTES: Final = 16 << 20
 
 
 async def until_waiting(me: Operator, revision: int) -> None:
@@ -77,4 +81,37 @@ async def test_a_third_publish_waits_for_a_drain_before_its_files_take_memory(
             await until_waiting(me, revision)
             assert not is_in_memory(third)
         outcome = await me.end(revision)
+        assert APPLIED == outcome.state, outcome
+
+
+async def test_a_rollback_two_back_takes_the_room_of_what_rests(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What served between lies in memory for a rollback one back; the loader lets it go for the one before.
+
+    Fault injection: turns red (MEMORY_GUARD, at once) when `_check_memory` does not ask whether a loader has others.
+    """
+    gone: asyncio.Queue[Generation] = asyncio.Queue()
+
+    class Telling(Generations):
+        def disposed(self, generation: Generation) -> None:
+            super().disposed(generation)
+            gone.put_nowait(generation)
+
+    monkeypatch.setattr("services.engine.serve.Generations", Telling)
+    artifacts = [make_tiny_artifact(tmp_path, MULTI_BLOCK, seed=seed)[0] for seed in (1, 2, 3)]
+    room, others = 2.2 * (artifacts[0] / "model.halogen").stat().st_size, frozenset(weights_held())
+    machine, host = (SmallMachine(int(each / 0.85), others) for each in (room, ARENA_BYTES + room))
+    monkeypatch.setattr("services.loader.serve.HostMemory", lambda: machine)
+    monkeypatch.setattr("services.engine.serve.HostMemory", lambda: host)
+    engine = {"kv_arena_bytes": ARENA_BYTES, "kv_swap_bytes": 0, **TICKETS}
+    system: Cluster = await start("in_process", loader={"keep_s": 0}, engine=engine, scheduler=TICKETS)
+    async with system.control() as control:
+        me = operator(system, control)
+        first = (await system.publish("m", artifacts[0])).artifact_id
+        for artifact in artifacts[1:]:
+            await system.publish("m", artifact)
+            await gone.get()
+        assert not is_in_memory(first)
+        outcome = await me.end(await me.publish(first))
         assert APPLIED == outcome.state, outcome

@@ -184,3 +184,15 @@ def test_weights_that_take_no_more_memory_are_known(
     nearby = NearbyWeights("here")
     nearby.hear(loaders)
     assert expected == (nearby.has(A), nearby.has(B))
+
+
+def test_weights_that_others_could_have_the_room_of_are_known() -> None:
+    """What a loader of this host has in memory, in whatever layout, and this engine does not hold.
+
+    Fault injection: turns red when has_others() compares names of files.
+    """
+    nearby = NearbyWeights("here")
+    nearby.hear(
+        [loader("there", A), loader("here", B).model_copy(update={"weights": (f"{B}.packed32-v1.x86",)})]
+    )
+    assert (False, True) == (nearby.has_others({B}), nearby.has_others({A}))
