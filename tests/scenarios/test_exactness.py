@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,9 @@ NEW = 64
 # With 64 new tokens each: across 16, across 512, across the chunk of 512 and several of them.
 LENGTHS = (5, 9, 12, 15, 16, 17, 24, 33, 48, 64, 90, 128, 200, 300, 400, 470, 505, 513, 900, 1500)
 MOST = 1600
-SIMILAR = (
-    slice(0, 10),
-    slice(10, 15),
-    slice(15, 18),
-    slice(18, 19),
-    slice(19, 20),
-)  # little is padded in each
+# Every prompt in a batch of 8 of mixed lengths: the first with the fourth, the seventh and so on.
+BATCHES: Final = tuple(tuple((start + 3 * i) % len(LENGTHS) for i in range(8)) for start in range(3))
+ALONE: Final = (4, 10, 19)  # few: alone, a stream has all weights read for every token
 TEXT = """The lighthouse keeper wrote down the weather every morning, and the fishermen came to read it.
 Wind from the north-west, 14 knots; clear until noon. How deep is the harbour at low tide?
 She had counted 37 steps from the door to the lamp, and never once had she counted 38.
@@ -42,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_grou
 
 
 class Reference(NamedTuple):
-    """What transformers generates greedily in float32, and the logits that it chose from."""
+    """What transformers chooses in float32 after a prompt and after each token of our answer, and from which logits."""
 
     ids: list[int]
     logits: npt.NDArray[np.float32]  # [NEW, vocabulary]
@@ -57,37 +53,65 @@ def prompts(smollm2: DemoModel) -> list[Prompt]:
 
 
 @pytest.fixture(scope="module")
-def alone(smollm2: DemoModel, prompts: list[Prompt]) -> list[Answer]:
-    """Our answers in float32, one prompt at a time, each computed in one piece."""
-    return decoding(smollm2.artifact, "float32").alone(prompts, NEW, chunk_tokens=MOST)
+def float32(smollm2: DemoModel) -> Decoding:
+    return decoding(smollm2.artifact, "float32")
 
 
 @pytest.fixture(scope="module")
-def reference(smollm2: DemoModel, prompts: list[Prompt]) -> list[Reference]:
-    """Transformers' own generate, prompts of similar lengths together, padded on the left as it wants them."""
+def bfloat16(smollm2: DemoModel) -> Decoding:
+    return decoding(smollm2.artifact, "auto")
+
+
+@pytest.fixture(scope="module")
+def batched(float32: Decoding, prompts: list[Prompt]) -> list[Answer]:
+    """Our answers in float32, in batches of 8: the one with the longest prompt in chunks of 100, the others of 512."""
+    answers: dict[int, Answer] = {}
+    for batch, chunk_tokens in zip(BATCHES, (512, 100, 512), strict=True):
+        together = float32.together([prompts[i] for i in batch], NEW, chunk_tokens=chunk_tokens)
+        answers |= dict(zip(batch, together, strict=True))
+    return [answers[i] for i in range(len(prompts))]
+
+
+@pytest.fixture(scope="module")
+def transformers_model(smollm2: DemoModel) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model: Any = AutoModelForCausalLM.from_pretrained(smollm2.hugging_face, dtype=torch.float32).eval()
-        model.generation_config.eos_token_id = None
-        return [answer for which in SIMILAR for answer in _generate(model, prompts[which])]
+        return AutoModelForCausalLM.from_pretrained(smollm2.hugging_face, dtype=torch.float32).eval()
 
 
-def _generate(model: Any, prompts: list[Prompt]) -> list[Reference]:
-    longest = max(map(len, prompts))
-    padding = [longest - len(prompt) for prompt in prompts]
-    shown = [[0] * more + list(prompt) for more, prompt in zip(padding, prompts, strict=True)]
-    mask = [[0] * more + [1] * len(prompt) for more, prompt in zip(padding, prompts, strict=True)]
+@pytest.fixture(scope="module")
+def reference(transformers_model: Any, prompts: list[Prompt], batched: list[Answer]) -> list[Reference]:
+    """Transformers' choices along our answers.
+
+    Its `generate` chooses what a pass prefers after the prompt and all that it has chosen. So its answer is ours if, and
+    only if, one pass over the prompt and our answer prefers each of our tokens where it stands.
+    """
+    return [
+        _choices(transformers_model, prompt, answer.ids)
+        for prompt, answer in zip(prompts, batched, strict=True)
+    ]
+
+
+def _choices(model: Any, prompt: Prompt, answer: list[int]) -> Reference:
+    with torch.inference_mode():
+        told = model(torch.tensor([[*prompt, *answer[:-1]]]), logits_to_keep=NEW, use_cache=False)
+    logits = told.logits[0].numpy()
+    return Reference(logits.argmax(axis=1).tolist(), logits)
+
+
+def _generate(model: Any, prompt: Prompt) -> list[int]:
+    shown = torch.tensor([prompt])
     with torch.inference_mode():
         told = model.generate(
-            torch.tensor(shown),
-            attention_mask=torch.tensor(mask),
+            shown,
+            attention_mask=torch.ones_like(shown),
             max_new_tokens=NEW,
             do_sample=False,
-            output_logits=True,
-            return_dict_in_generate=True,
+            eos_token_id=None,
+            pad_token_id=0,
         )
-    ids, logits = told.sequences[:, longest:].tolist(), torch.stack(told.logits, dim=1).numpy()
-    return [Reference(*answer) for answer in zip(ids, logits, strict=True)]
+    answer: list[int] = told[0, len(prompt) :].tolist()
+    return answer
 
 
 def decoding(artifact: Path, dtype: DTypeChoice) -> Decoding:
@@ -95,33 +119,46 @@ def decoding(artifact: Path, dtype: DTypeChoice) -> Decoding:
     return Decoding(artifact, kernels, dtype, arena_bytes=1 << 30, max_model_len=2048)
 
 
-def in_batches_of_8(model: Decoding, prompts: list[Prompt], chunk_tokens: int) -> list[Answer]:
-    """Every prompt in a batch of 8 of mixed lengths: the first with the eighth, the fifteenth and so on."""
+@pytest.fixture(scope="module")
+def forced(bfloat16: Decoding, prompts: list[Prompt], reference: list[Reference]) -> list[Answer]:
+    """What we choose in bfloat16 after the reference's tokens, in batches of 8 in chunks of 512."""
     answers: dict[int, Answer] = {}
-    for start in range(3):
-        batch = [(start + 3 * i) % len(prompts) for i in range(8)]
-        together = model.together([prompts[i] for i in batch], NEW, chunk_tokens=chunk_tokens)
-        answers |= dict(zip(batch, together, strict=True))
+    for batch in BATCHES:
+        told = bfloat16.forced([prompts[i] for i in batch], [reference[i].ids for i in batch])
+        answers |= dict(zip(batch, told, strict=True))
     return [answers[i] for i in range(len(prompts))]
 
 
 def test_float32_ids_are_those_of_transformers(
-    smollm2: DemoModel, prompts: list[Prompt], alone: list[Answer], reference: list[Reference]
+    transformers_model: Any, prompts: list[Prompt], batched: list[Answer], reference: list[Reference]
 ) -> None:
-    """20 prompts of 5 to 1,500 tokens, 64 new ones each: alone in one piece, in batches of 8, in chunks."""
-    assert [answer.ids for answer in reference] == [answer.ids for answer in alone]
-    model = decoding(smollm2.artifact, "float32")
-    assert alone == in_batches_of_8(model, prompts, chunk_tokens=512)
-    assert alone[-4:] == model.together(prompts[-4:], NEW, chunk_tokens=100)
+    """20 prompts of 5 to 1,500 tokens, 64 new ones each, in batches of 8, in chunks of 100 and 512.
+
+    Fault injection: turns red when native norm_row() leaves out its weight.
+    """
+    assert [answer.ids for answer in reference] == [answer.ids for answer in batched]
+    assert _generate(transformers_model, prompts[0]) == batched[0].ids
     print(f"exactness in float32: {len(prompts)} prompts, {NEW} tokens each, equal to transformers' generate")
 
 
-def test_bfloat16_strays_only_where_the_reference_hardly_prefers_its_token(
-    smollm2: DemoModel, prompts: list[Prompt], reference: list[Reference]
+def test_float32_answers_are_the_same_bits_alone_and_batched(
+    float32: Decoding, prompts: list[Prompt], batched: list[Answer]
 ) -> None:
-    """Teacher-forced on the reference's tokens: where our argmax differs, the reference's margin is at most 0.5."""
-    model = decoding(smollm2.artifact, "auto")
-    forced = model.forced(prompts, [answer.ids for answer in reference])
+    """Prompts of 16 to 1,500 tokens, alone in one piece: ids and logits, and so transformers' ids as well.
+
+    Fault injection: turns red when native tile() doubles what it adds to one row alone.
+    """
+    alone = float32.alone([prompts[i] for i in ALONE], NEW, chunk_tokens=MOST)
+    assert [batched[i] for i in ALONE] == alone
+
+
+def test_bfloat16_strays_only_where_the_reference_hardly_prefers_its_token(
+    reference: list[Reference], forced: list[Answer]
+) -> None:
+    """Teacher-forced on the reference's tokens: where our argmax differs, the reference's margin is at most 0.5.
+
+    Fault injection: turns red when dot_pairs() leaves out the second of each pair.
+    """
     margins = [
         float(logits[expected] - logits[chosen])
         for answer, ours in zip(reference, forced, strict=True)
@@ -129,14 +166,20 @@ def test_bfloat16_strays_only_where_the_reference_hardly_prefers_its_token(
         if expected != chosen
     ]
     print(
-        f"exactness in bfloat16: {len(margins)} of {NEW * len(prompts)} choices differ, margins to {max(margins):.3f}"
+        f"exactness in bfloat16: {len(margins)} of {NEW * len(reference)} choices differ, margins to "
+        f"{max(margins, default=0):.3f}"
     )
     assert [] == [margin for margin in margins if margin > 0.5]
 
 
 def test_bfloat16_answers_are_the_same_bits_alone_and_batched(
-    smollm2: DemoModel, prompts: list[Prompt]
+    bfloat16: Decoding, prompts: list[Prompt], reference: list[Reference], forced: list[Answer]
 ) -> None:
-    """S-D11 on a real model: ids and logits, alone in one piece against batches of 8 in chunks of 512."""
-    model = decoding(smollm2.artifact, "auto")
-    assert model.alone(prompts, NEW, chunk_tokens=MOST) == in_batches_of_8(model, prompts, chunk_tokens=512)
+    """S-D11 on a real model: ids and logits, alone in one piece against batches of 8 in chunks of 512.
+
+    All follow the reference's tokens: what has the same logits after the same tokens chooses the same ones.
+
+    Fault injection: as in float32.
+    """
+    for i in ALONE:
+        assert [forced[i]] == bfloat16.forced([prompts[i]], [reference[i].ids], chunk_tokens=MOST)

@@ -88,9 +88,11 @@ class Decoding:
         """Answers one prompt after the other."""
         return [answer for p in prompts for answer in self._decode([(p, None)], new, chunk_tokens)]
 
-    def forced(self, prompts: Ordered[Prompt], answers: Ordered[Prompt]) -> list[Answer]:
+    def forced(
+        self, prompts: Ordered[Prompt], answers: Ordered[Prompt], *, chunk_tokens: int = 512
+    ) -> list[Answer]:
         """Says, at every place of the given answers, what would have been chosen there."""
-        return self._decode(list(zip(prompts, answers, strict=True)), len(answers[0]), 512)
+        return self._decode(list(zip(prompts, answers, strict=True)), len(answers[0]), chunk_tokens)
 
     def _decode(
         self, asked: Ordered[tuple[Prompt, Prompt | None]], new: int, chunk_tokens: int
