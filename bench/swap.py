@@ -11,7 +11,7 @@ At last rollbacks, while the weights of another publish come at 100 KB/s.
 
     make bench BENCH=swap        or        python -m bench.swap --json figures.json
 
-It takes about an hour and makes its files in a work directory (8 GB, removed in the end).
+It takes an hour or more and makes its files in a work directory (8 GB, removed in the end).
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ from services.common.rpc.address import Address
 from services.common.rpc.status import UNREACHABLE
 
 _LOOK_S: Final = 1.0
-_HANGS: Final = "it hangs, is stopped, or has too much to do: look at its log and start it anew, or give the --address of another"
+_HANGS: Final = (
+    "it hangs, is stopped, or has too much to do: look at its log and start it anew, "
+    "or give the --address of another"
+)
 _IN_THE_CLEAR: Final = (
     "if it is called by TLS, give --tls-ca-file, and --tls-cert-file where it asks for a certificate of ours"
 )

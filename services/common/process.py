@@ -72,8 +72,9 @@ def _reached(bound: Address) -> Address:
 def keep_for_good() -> None:
     """Spares the garbage collector all that a start has made, which stays.
 
-    A full collection would look at each of these objects, a third of a second long where PyTorch is one of them, and
-    is put off until a quarter as many new ones have come: what requests leave behind would lie there for as long.
+    A full collection would look at each of these objects, hundreds of thousands where PyTorch is imported, while all
+    else waits; and it is put off until a quarter as many new ones have come, so that what requests leave behind in
+    cycles would lie there for as long.
     """
     gc.freeze()
     gc.collect()  # nearly nothing: from here the collector counts anew

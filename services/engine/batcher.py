@@ -55,9 +55,6 @@ def plan(
     less left: the rest is theirs. So a short prompt waits for none but shorter ones, and the oldest has half of a chunk
     at least. A thousand prompts for one model hold up another's by no more than one prompt would.
 
-    Every further model's weights are read for its own part of a step. With half a chunk beside them a step takes no
-    longer than one of a single model does with all of it.
-
     Args:
         lines: None of them empty.
         chunk_tokens: Most tokens of prompts in one step.
@@ -73,9 +70,7 @@ def plan(
     wanted = [sum(_prompt_rest(sequence) for sequence in group) for group in placed]
     if not all(line.is_background for line in lines):
         wanted = [_slice(line, tokens) for line, tokens in zip(lines, wanted, strict=True)]
-    chunk_tokens = chunk_tokens if len(lines) == 1 else -(-chunk_tokens // 2)
-    if beside_tokens is not None and any(_decodes(sequence) for group in placed for sequence in group):
-        chunk_tokens = min(chunk_tokens, beside_tokens)
+    chunk_tokens = _chunk(placed, chunk_tokens, beside_tokens)
     given = _in_turn(chunk_tokens, wanted, turn)
     new_tokens = chunk_tokens if level is Level.OPEN else -(-chunk_tokens // _SHRUNK)
     last = _prompt_rest if level is Level.OPEN else _to_the_end
@@ -84,6 +79,18 @@ def plan(
         for group, tokens in zip(placed, given, strict=True)
         for share in _shares(group, tokens, new_tokens, last)
     ]
+
+
+def _chunk(placed: list[list[Sequence]], chunk_tokens: int, beside_tokens: int | None) -> int:
+    """Most tokens of prompts in this step.
+
+    Every further model's weights are read for its own part of a step. With half a chunk beside them a step takes no
+    longer than one of a single model does with all of it.
+    """
+    chunk_tokens = chunk_tokens if len(placed) == 1 else -(-chunk_tokens // 2)
+    if beside_tokens is not None and any(_decodes(sequence) for group in placed for sequence in group):
+        return min(chunk_tokens, beside_tokens)
+    return chunk_tokens
 
 
 def deal(total: int, wanted: Ordered[int], turn: int) -> list[int]:

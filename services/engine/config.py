@@ -79,8 +79,8 @@ class EngineConfig(ProcessConfig):
     chunk_tokens: int = Field(
         64,
         ge=1,
-        description="most prompt tokens in one step: running answers wait for all of them, and with fewer the weights"
-        " are read more often",
+        description="most prompt tokens in one step, for which running answers wait (see --max-step-s); with fewer the "
+        "weights are read more often",
     )
     max_step_s: float = Field(
         BOUND_S,
